@@ -22,7 +22,7 @@ use crate::decide::{limits, response};
 use crate::engine::dispatcher::{Dispatcher, Lane};
 use crate::engine::gateway::{FormerKeyPolicy, Gateway};
 use crate::engine::handover::Handovers;
-use crate::ingress::accept::ConnectionLimits;
+use crate::ingress::accept::{ConnectionLimits, PeerAddress};
 use crate::ingress::http::IngestState;
 use crate::ingress::readiness::Readiness;
 use crate::ingress::request_body::BodiesInFlight;
@@ -182,7 +182,8 @@ impl NodeHandle {
             ports.extend(polls(config, &port)?);
         }
         let router = admin::router(desk);
-        let ask = move |request: ::http::Request<hyper::body::Incoming>| {
+        let ask = move |mut request: ::http::Request<hyper::body::Incoming>, peer: PeerAddress| {
+            request.extensions_mut().insert(peer);
             let router = router.clone();
             async move { router.oneshot(request.map(axum::body::Body::new)).await.unwrap_or_else(|never| match never {}) }
         };
@@ -196,7 +197,7 @@ impl NodeHandle {
             drain_time: limits::ADMIN_CLOSE_TIME,
             ..ConnectionLimits::default()
         };
-        let admin_port = tokio::spawn(accept::serve(admin_listener, ask, limits, closing.clone()));
+        let admin_port = tokio::spawn(accept::serve_with_peers(admin_listener, ask, limits, closing.clone()));
         if let Some(listener) = listener {
             let answer = move |request| port.clone().answer(request);
             let limits = ConnectionLimits { connections, ..ConnectionLimits::default() };

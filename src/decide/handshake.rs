@@ -10,7 +10,7 @@ use super::delivery::{Delivery, DeliveryRejection};
 use super::field::FieldLocation;
 use super::json_walk::JsonScalar;
 use super::limits;
-use super::response::HttpResponse;
+use super::response::{HttpResponse, ResponseHeader};
 use super::source::Source;
 use super::verify::{SignatureEncoding, SourceSecrets, VerifiedDelivery};
 use serde_json::{Map, Value as Json};
@@ -331,11 +331,11 @@ impl Handshake {
             HandshakeAnswer::Json(text) => (JSON, text.clone()),
         };
         let typed = [("x-content-type-options", "nosniff"), ("content-type", content_type)];
-        let mut headers: Vec<_> = typed.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let mut headers: Vec<ResponseHeader> = typed.map(|(name, value)| (name.into(), value.into())).into();
         if let HandshakeAnswer::Header(name, at) = &self.answer {
-            headers.push((name.clone(), visible_at(at, delivery)?.into_owned()));
+            headers.push((name.clone().into(), visible_at(at, delivery)?.into_owned().into()));
         }
-        headers.extend(self.headers.iter().cloned());
+        headers.extend(self.headers.iter().map(|(name, value)| (name.clone().into(), value.clone().into())));
         Some(HttpResponse { status: self.status, headers, body: body.into_bytes(), word: "handshake" })
     }
 }

@@ -9,6 +9,16 @@ use std::sync::Arc;
 pub struct EventId(pub [u8; 16]);
 
 impl EventId {
+    /// Room for [`EventId::text`].
+    pub(crate) const fn text_buffer() -> [u8; 36] {
+        [0; 36]
+    }
+
+    /// Its text, written into this buffer.
+    pub(crate) fn text(self, buffer: &mut [u8; 36]) -> &str {
+        uuid::Uuid::from_bytes(self.0).hyphenated().encode_lower(buffer)
+    }
+
     /// The last eight hex digits, as shown to people.
     pub fn short(self) -> String {
         hex::encode(&self.0[12..])
@@ -101,8 +111,15 @@ pub struct Digest(pub [u8; 32]);
 impl Digest {
     /// SHA-256 of these bytes.
     pub fn of(bytes: &[u8]) -> Self {
+        aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes).into()
+    }
+}
+
+impl From<aws_lc_rs::digest::Digest> for Digest {
+    /// A digest that must be a SHA-256.
+    fn from(digest: aws_lc_rs::digest::Digest) -> Self {
         let mut out = [0; 32];
-        out.copy_from_slice(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes).as_ref());
+        out.copy_from_slice(digest.as_ref());
         Self(out)
     }
 }

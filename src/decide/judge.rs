@@ -224,7 +224,7 @@ impl EventBuilder<'_> {
             self.value(self.found, *ix)?;
         }
         let delivery = self.verified.delivery();
-        let digest = Digest::of(self.content.bytes);
+        let digest = if self.content.element { Digest::of(self.content.bytes) } else { self.verified.body_digest() };
         let delivery_id = self.delivery_id()?;
         let payload = self.payload();
         let (count, state) = match self.route.fanout {

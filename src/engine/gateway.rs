@@ -8,7 +8,6 @@ use crate::decide::claim::{self, ClaimResult, MatchedBy, NewEvent, RepeatEffect}
 use crate::decide::delivery::{Delivery, DeliveryRejection, HeaderRef};
 use crate::decide::event::{Event, EventStep, Receipt, RetryOwner};
 use crate::decide::handshake::{AnsweredHandshake, HandshakeMethod, HandshakeProof};
-use crate::decide::id::EventId;
 use crate::decide::judge::{Verdict, verify_and_judge};
 use crate::decide::limits;
 use crate::decide::response;
@@ -22,6 +21,7 @@ use crate::observe::delivery_log::DeliveryVerdict;
 use crate::observe::metrics::Metrics;
 use crate::observe::trace_span::TraceSpan;
 use crate::store::batch::Batcher;
+use crate::store::event_id::new_event_id;
 use crate::store::{AdvanceResult, DuplicateLookup, DuplicateNote, KnownDuplicate, Store, StoreError};
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -169,7 +169,7 @@ impl Gateway {
                 None => {}
             }
             let on_verified = |secret| self.observer.verified(source, secret);
-            Arrival::Delivery(verify_and_judge(source, &delivery, &mut new_id, on_verified))
+            Arrival::Delivery(verify_and_judge(source, &delivery, &mut new_event_id, on_verified))
         };
         let mut arrival = judge();
         if let Arrival::Delivery(Verdict::Refused(DeliveryRejection::KeyUnavailable(request))) = &arrival
@@ -253,7 +253,11 @@ impl Gateway {
         let delivery_id = events.first().and_then(|new| new.event.delivery_id.clone());
         let all = match source.fields.each() {
             Some(_) => self.claim_elements(source, events).await,
-            None => join_all(events.into_iter().map(|new| self.claim_one(source, new))).await,
+            None if events.len() > 1 => join_all(events.into_iter().map(|new| self.claim_one(source, new))).await,
+            None => match events.pop() {
+                Some(only) => vec![self.claim_one(source, only).await],
+                None => Vec::new(),
+            },
         };
         if let [one] = all.as_slice() {
             span.tell("event", &one.event.map(|id| id.to_string()).unwrap_or_default());
@@ -526,8 +530,4 @@ impl Gateway {
         self.observer.store_failed(error);
         ReceivedEvent::unavailable(source)
     }
-}
-
-fn new_id() -> EventId {
-    EventId(uuid::Uuid::now_v7().into_bytes())
 }

@@ -35,7 +35,7 @@ const ACCEPT_COMPLAINT_EVERY: Duration = Duration::from_secs(1);
 /// The smallest buffer that hyper accepts.
 const BUFFER_BYTES_MIN: usize = 8 << 10;
 
-/// The peer's IP address, as an extension of the request.
+/// The peer's IP address; on the admin port an extension of the request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PeerAddress(pub IpAddr);
 
@@ -92,6 +92,21 @@ where
     B: Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
+    serve_with_peers(listener, move |request, _| handler(request), limits, drain).await;
+}
+
+/// The same with a handler that also gets the address of the peer.
+pub async fn serve_with_peers<H, F, B>(
+    listener: TcpListener,
+    handler: H,
+    limits: ConnectionLimits,
+    drain: CancellationToken,
+) where
+    H: Fn(Request<Incoming>, PeerAddress) -> F + Clone + Send + 'static,
+    F: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Data = Bytes> + Unpin + Send + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
     let places = ConnectionLimiter::new(limits.connections);
     let connections = TaskTracker::new();
     let mut complaint = AcceptErrorLog::default();
@@ -143,7 +158,7 @@ async fn serve_connection<H, F, B>(
     limits: ConnectionLimits,
     drain: CancellationToken,
 ) where
-    H: Fn(Request<Incoming>) -> F + Clone,
+    H: Fn(Request<Incoming>, PeerAddress) -> F + Clone,
     F: Future<Output = Response<B>>,
     B: Body<Data = Bytes> + Unpin + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -173,15 +188,14 @@ async fn serve_requests<H, F, B>(
     drain: &CancellationToken,
 ) -> Option<TimedStream>
 where
-    H: Fn(Request<Incoming>) -> F,
+    H: Fn(Request<Incoming>, PeerAddress) -> F,
     F: Future<Output = Response<B>>,
     B: Body<Data = Bytes> + Unpin + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    let service = service_fn(move |mut request: Request<Incoming>| {
+    let service = service_fn(move |request: Request<Incoming>| {
         let busy = watch.busy();
-        request.extensions_mut().insert(PeerAddress(peer));
-        let response = handler(request);
+        let response = handler(request, PeerAddress(peer));
         async move {
             let response = response.await;
             if says_close(response.headers()) {

@@ -63,7 +63,7 @@ impl IngestState {
             }
             let why = format!("a delivery is a POST, this was a {}", parts.method);
             let mut reply = self.reject(Some(source), &parts, refused(405, "method"), why);
-            reply.headers.push(("allow".into(), source.methods().join(", ")));
+            reply.headers.push(("allow".into(), source.methods().join(", ").into()));
             return reply;
         }
         if self.health.draining.is_cancelled() {

@@ -6,6 +6,11 @@ use crate::decide::response::{HOP_HEADERS, HttpResponse};
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use http_body_util::Full;
+use std::borrow::Cow;
+
+/// The names and values of most responses, which need not be checked again.
+static EVENT: HeaderName = HeaderName::from_static(response::EVENT_HEADER);
+static JSON: HeaderValue = HeaderValue::from_static(response::JSON);
 
 /// A response as HTTP. A header that is invalid, or that would change the framing, is left out; of `connection` only
 /// `close` is supported. A status that is not valid for a response becomes 500.
@@ -17,7 +22,7 @@ pub fn response(reply: HttpResponse) -> Response<Full<Bytes>> {
     };
     let headers = response.headers_mut();
     for (name, value) in reply.headers {
-        let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) else { continue };
+        let (Some(name), Some(value)) = (header_name(&name), header_value(value)) else { continue };
         let dropped = HOP_HEADERS.contains(&name.as_str())
             || (name == header::CONNECTION && !value.as_bytes().eq_ignore_ascii_case(b"close"));
         if name == header::CONTENT_TYPE {
@@ -27,6 +32,22 @@ pub fn response(reply: HttpResponse) -> Response<Full<Bytes>> {
         }
     }
     response
+}
+
+fn header_name(name: &str) -> Option<HeaderName> {
+    match name {
+        "content-type" => Some(header::CONTENT_TYPE),
+        response::EVENT_HEADER => Some(EVENT.clone()),
+        other => HeaderName::try_from(other).ok(),
+    }
+}
+
+fn header_value(value: Cow<'static, str>) -> Option<HeaderValue> {
+    match value {
+        Cow::Borrowed(response::JSON) => Some(JSON.clone()),
+        Cow::Borrowed(text) => HeaderValue::try_from(text).ok(),
+        Cow::Owned(text) => HeaderValue::try_from(text).ok(),
+    }
 }
 
 /// The response to a body that did not arrive; it closes the connection, since the rest of the body is still on it.
@@ -50,7 +71,7 @@ mod tests {
     use super::*;
 
     fn check(status: u16, given: &[(&str, &str)], wanted_status: u16, wanted: &[(&str, &str)]) {
-        let headers = given.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
+        let headers = given.iter().map(|(n, v)| ((*n).to_owned().into(), (*v).to_owned().into())).collect();
         let response = response(HttpResponse { status, headers, body: b"{}".to_vec(), word: "test" });
         let found: Vec<_> =
             response.headers().iter().map(|(n, v)| (n.as_str(), v.to_str().expect("visible ASCII"))).collect();

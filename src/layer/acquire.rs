@@ -168,9 +168,9 @@ impl OnceEngine {
         let (give, taken) = oneshot::channel();
         // Registered before any waiter is woken: a duplicate finds it leased, and if the caller is gone, it is released
         // at once.
-        let then = move |event: Event| {
+        let then = move |event: &Event| {
             if event.revision == Revision::FIRST && event.is_running_on(&engine.node) {
-                drop(give.send(LeasedAttempt::new(engine, rules, event, sent)));
+                drop(give.send(LeasedAttempt::new(engine, rules, event.clone(), sent)));
             }
         };
         match span.run(self.batch().claim(new.clone(), Box::new(then))).await? {

@@ -97,10 +97,11 @@ pub use service::{OnceService, RequestAttempt};
 use crate::decide::claim::{IdentityKey, NewEvent, Payload};
 use crate::decide::event::{Event, EventState, QueueState, RetryOwner, SucceededBlocks};
 use crate::decide::field::StoredFields;
-use crate::decide::id::{Digest, EventId, QueueTurn, Revision};
+use crate::decide::id::{Digest, QueueTurn, Revision};
 use crate::decide::limits;
 use crate::decide::source::{SameChange, WhenBusy};
 use crate::decide::time::{Duration, Timestamp};
+use crate::store::event_id::new_event_id;
 use crate::store::{ForgetCounts, Inspect, Store, StoreError};
 use acquire::{OnceEngine, ScopeRules};
 use http::{HeaderName, StatusCode};
@@ -365,7 +366,7 @@ impl ResolvedOnce {
         now: Timestamp,
     ) -> NewEvent {
         let mut event = Event {
-            id: EventId(uuid::Uuid::now_v7().into_bytes()),
+            id: new_event_id(),
             revision: Revision::FIRST,
             source: self.rules.scope.clone(),
             route: self.rules.route.name.clone(),

@@ -86,7 +86,9 @@ impl DeliveryRecord {
     pub fn truncated(mut self) -> Self {
         let Self { path, same, reason, why, delivery, .. } = &mut self;
         for text in [path, same, reason, why, delivery].into_iter().flatten() {
-            if let Some((end, _)) = text.char_indices().nth(limits::TURNED_AWAY_CHARS_MAX) {
+            if text.len() > limits::TURNED_AWAY_CHARS_MAX
+                && let Some((end, _)) = text.char_indices().nth(limits::TURNED_AWAY_CHARS_MAX)
+            {
                 text.truncate(end);
                 text.push('…');
             }

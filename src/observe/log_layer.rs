@@ -7,6 +7,7 @@ use super::log::{FIELDS, VALUE_CHARS_MAX, cut, write_field};
 use super::otlp;
 use crate::decide::limits::LOGGED_LINE_BYTES_MAX;
 use crate::decide::time::Duration;
+use std::cell::RefCell;
 use std::fmt::{self, Write as _};
 use std::io::Write;
 use std::sync::OnceLock;
@@ -31,6 +32,16 @@ pub enum LogFormat {
 }
 
 impl LogFormat {
+    /// How a second is written in a line of text.
+    fn second(self) -> &'static str {
+        if self == Self::DatedText { "%Y-%m-%d %H:%M:%S" } else { "%H:%M:%S" }
+    }
+
+    /// The length of that.
+    fn second_bytes(self) -> usize {
+        if self == Self::DatedText { 19 } else { 8 }
+    }
+
     /// The format with this name in the config and the environment.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         match name {
@@ -206,6 +217,31 @@ fn line(format: LogFormat, event: &Event<'_>, chars_max: usize) -> String {
     }
 }
 
+/// The width of the word that a line of text begins with.
+const WORD_WIDTH: usize = 9;
+/// How many digits of an event's id a line of text has.
+const SHORT_ID: usize = 8;
+/// Room for most lines.
+const LINE_BYTES: usize = 192;
+
+thread_local! {
+    /// The second of this thread's last line, and its text.
+    static LAST_SECOND: RefCell<(i64, String)> = const { RefCell::new((i64::MIN, String::new())) };
+}
+
+/// Writes the time of a line of text. Its second is formatted once: all but a few lines are of the same as the last.
+fn write_time(line: &mut String, format: LogFormat, at: jiff::Timestamp) {
+    let millis = at.as_millisecond();
+    let (second, millis) = (millis.div_euclid(1000), millis.rem_euclid(1000));
+    LAST_SECOND.with_borrow_mut(|(last, text)| {
+        if *last != second || text.len() != format.second_bytes() {
+            (*last, *text) = (second, at.strftime(format.second()).to_string());
+        }
+        line.push_str(text);
+    });
+    write!(line, ".{millis:03}").expect("a string takes everything");
+}
+
 struct TextLine {
     line: String,
     chars_max: usize,
@@ -213,8 +249,10 @@ struct TextLine {
 
 impl TextLine {
     fn new(format: LogFormat, level: Level, chars_max: usize) -> Self {
-        let time = if format == LogFormat::DatedText { "%Y-%m-%d %H:%M:%S%.3f" } else { "%H:%M:%S%.3f" };
-        Self { line: format!("{} {level} ", wall().strftime(time)), chars_max }
+        let mut line = String::with_capacity(LINE_BYTES);
+        write_time(&mut line, format, wall());
+        write!(line, " {level} ").expect("a string takes everything");
+        Self { line, chars_max }
     }
 
     fn write(&mut self, text: fmt::Arguments<'_>) {
@@ -239,15 +277,21 @@ impl Visit for TextLine {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         match field.name() {
             "message" => {
-                let word = format!("{value:?}");
-                self.write(format_args!("{word:<9}"));
+                let begin = self.line.len();
+                self.write(format_args!("{value:?}"));
+                let width = self.line.len() - begin;
+                self.line.extend(std::iter::repeat_n(' ', WORD_WIDTH.saturating_sub(width)));
             }
             FIELDS => self.write(format_args!("{value:#?}")),
             // A line of text has the last eight digits of an event's id.
             "event" | "by" | "bad" | "good" => {
-                let id = format!("{value:?}");
-                let short = id.get(id.len().saturating_sub(8)..).unwrap_or(&id);
-                self.write(format_args!(" {}={short}", field.name()));
+                self.write(format_args!(" {}=", field.name()));
+                let begin = self.line.len();
+                self.write(format_args!("{value:?}"));
+                let short = self.line.len().saturating_sub(SHORT_ID).max(begin);
+                if self.line.is_char_boundary(short) {
+                    self.line.replace_range(begin..short, "");
+                }
             }
             _ => self.record_str(field, &format!("{value:?}")),
         }
@@ -386,6 +430,20 @@ mod tests {
         let dated = lines(LogFormat::DatedText, || error!(target: "hookonce", "dead"));
         let time = dated[0].strip_suffix(" ERROR dead\n").unwrap();
         assert!(jiff::fmt::strtime::parse("%Y-%m-%d %H:%M:%S%.3f", time).is_ok(), "{time}");
+    }
+
+    #[test]
+    fn the_time_of_a_line_is_its_own_whatever_the_last_lines_was() {
+        for micros in [0, 999_999, 1_000_000, 86_400_000_000 - 1, 86_400_000_000, 1_770_481_240_123_999, 1_000_000] {
+            let at = jiff::Timestamp::from_microsecond(micros).unwrap();
+            for (format, text) in
+                [(LogFormat::Text, "%H:%M:%S%.3f"), (LogFormat::DatedText, "%Y-%m-%d %H:%M:%S%.3f")].repeat(2)
+            {
+                let mut line = String::new();
+                write_time(&mut line, format, at);
+                assert_eq!(line, at.strftime(text).to_string());
+            }
+        }
     }
 
     #[test]

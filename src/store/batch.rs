@@ -18,7 +18,7 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 
 /// Called with a new event once it is committed.
-pub type CommitCallback = Box<dyn FnOnce(Event) + Send>;
+pub type CommitCallback = Box<dyn FnOnce(&Event) + Send>;
 
 /// How often a batch whose response was lost is sent.
 const ASKS: usize = 3;
@@ -234,7 +234,7 @@ async fn look_up(store: Weak<dyn Store>, mut claims: Vec<(EventId, CommitCallbac
         looks += 1;
         for (id, then) in std::mem::take(&mut claims) {
             match store.get(id).await {
-                Ok(Some(event)) => then(event),
+                Ok(Some(event)) => then(&event),
                 Ok(None) => claims.push((id, then)),
                 Err(_) => {
                     looks = 0;
@@ -270,7 +270,7 @@ fn settle(
             }
             ClaimResult::New { event, .. } => {
                 if let Some(then) = then.take() {
-                    then(Event::clone(event));
+                    then(event);
                 }
             }
             ClaimResult::Duplicate { .. } | ClaimResult::Imported { .. } | ClaimResult::Stale { .. } => {}

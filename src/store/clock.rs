@@ -320,7 +320,7 @@ fn read(last: WallClockState, at: Instant, wall: Timestamp) -> WallClockState {
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is the store's clock")]
-fn wall() -> Timestamp {
+pub(super) fn wall() -> Timestamp {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     Timestamp(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
 }

@@ -21,6 +21,8 @@ pub(crate) mod compression;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod copy;
+#[cfg(any(feature = "layer", feature = "node"))]
+pub(crate) mod event_id;
 pub mod inspect;
 pub mod memory;
 pub mod open;

@@ -267,7 +267,7 @@ fn every_body_error_has_its_text_and_status() {
     let check = |error: BodyError, words: &str, status: u16| {
         let reply = no_body(error);
         assert_eq!((error.to_string().as_str(), reply.status), (words, status));
-        assert!(reply.headers.contains(&("connection".to_owned(), "close".to_owned())), "{error}");
+        assert!(reply.headers.contains(&("connection".into(), "close".into())), "{error}");
     };
     check(BodyError::TooLarge, "the body is too large", 413);
     check(BodyError::TooSlow, "the body came too slowly", 408);

@@ -3,7 +3,7 @@
 use super::FieldValue;
 use crate::decide::json_walk;
 use crate::decide::json_walk::JsonScalar;
-use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use std::fmt;
 use std::sync::Arc;
@@ -73,7 +73,8 @@ impl<'j> Visitor<'j> for FieldsVisitor {
     fn visit_map<A: MapAccess<'j>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut fields: Vec<(Arc<str>, FieldValue)> = Vec::new();
         let mut whole = true;
-        while let Some((name, raw)) = map.next_entry::<String, &'j RawValue>()? {
+        while let Some(name) = map.next_key_seed(FieldNameSeed)? {
+            let raw = map.next_value::<&'j RawValue>()?;
             let value = match json_walk::scalar(raw.get()) {
                 Ok(Some(JsonScalar::Text(text))) => FieldValue::Text(text.into()),
                 Ok(Some(JsonScalar::Number(raw))) => FieldValue::Number(raw.into()),
@@ -83,10 +84,33 @@ impl<'j> Visitor<'j> for FieldsVisitor {
                     continue;
                 }
             };
-            whole &= !fields.iter().any(|(known, _)| **known == *name);
-            fields.push((name.into(), value));
+            whole &= !fields.iter().any(|(known, _)| *known == name);
+            fields.push((name, value));
         }
         Ok(whole.then(|| fields.into_iter().collect()))
+    }
+}
+
+/// Deserializes a member's name, without a copy between the text and the shared name.
+struct FieldNameSeed;
+
+impl<'j> DeserializeSeed<'j> for FieldNameSeed {
+    type Value = Arc<str>;
+
+    fn deserialize<D: Deserializer<'j>>(self, from: D) -> Result<Self::Value, D::Error> {
+        from.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for FieldNameSeed {
+    type Value = Arc<str>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name")
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<Self::Value, E> {
+        Ok(name.into())
     }
 }
 

@@ -83,24 +83,62 @@ pub fn value(parts: &[KeyPart<'_>]) -> Digest {
 }
 
 fn hash(scope: &str, kind: &str, parts: &[KeyPart<'_>]) -> Digest {
-    let mut to = Context::new(&SHA256);
+    let mut to = GatheredHash::new();
     to.update(&[VERSION]);
-    hash_with_length(&mut to, scope.as_bytes());
-    hash_with_length(&mut to, kind.as_bytes());
+    to.update_with_length(scope.as_bytes());
+    to.update_with_length(kind.as_bytes());
     to.update(&(parts.len() as u64).to_be_bytes());
     for part in parts {
-        hash_with_length(&mut to, part.name.as_bytes());
+        to.update_with_length(part.name.as_bytes());
         to.update(&[part.kind as u8]);
-        hash_with_length(&mut to, part.bytes);
+        to.update_with_length(part.bytes);
     }
-    let mut out = [0; 32];
-    out.copy_from_slice(to.finish().as_ref());
-    Digest(out)
+    to.finish()
 }
 
-fn hash_with_length(to: &mut Context, bytes: &[u8]) {
-    to.update(&(bytes.len() as u64).to_be_bytes());
-    to.update(bytes);
+/// Room for the bytes of most keys.
+const GATHERED_BYTES: usize = 384;
+
+/// A SHA-256 of many small pieces, which are gathered first: most keys are hashed at once.
+struct GatheredHash {
+    gathered: [u8; GATHERED_BYTES],
+    filled: usize,
+    begun: Option<Context>,
+}
+
+impl GatheredHash {
+    fn new() -> Self {
+        Self { gathered: [0; GATHERED_BYTES], filled: 0, begun: None }
+    }
+
+    fn update_with_length(&mut self, bytes: &[u8]) {
+        self.update(&(bytes.len() as u64).to_be_bytes());
+        self.update(bytes);
+    }
+
+    fn update(&mut self, bytes: &[u8]) {
+        if bytes.len() > GATHERED_BYTES - self.filled {
+            let begun = self.begun.get_or_insert_with(|| Context::new(&SHA256));
+            begun.update(&self.gathered[..self.filled]);
+            self.filled = 0;
+            if bytes.len() > GATHERED_BYTES {
+                return begun.update(bytes);
+            }
+        }
+        self.gathered[self.filled..][..bytes.len()].copy_from_slice(bytes);
+        self.filled += bytes.len();
+    }
+
+    fn finish(self) -> Digest {
+        let rest = &self.gathered[..self.filled];
+        match self.begun {
+            None => Digest::of(rest),
+            Some(mut begun) => {
+                begun.update(rest);
+                begun.finish().into()
+            }
+        }
+    }
 }
 
 /// The digest of everything in an event that never changes.
@@ -203,4 +241,28 @@ pub(in crate::decide) fn stream_position<'d>(delivery: &Delivery<'d>) -> Option<
 /// The display name of a message: `GITHUB:42`. `None` if the delivery is not from a stream.
 pub(in crate::decide) fn message_name(delivery: &Delivery<'_>) -> Option<Arc<str>> {
     Some(format!("{}:{}", delivery.text(STREAM)?, delivery.text(SEQUENCE)?).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(crate::seed::cases(64))]
+
+        /// However long the pieces are, the digest is that of all of them together.
+        #[test]
+        fn pieces_that_are_gathered_have_the_same_digest(
+            lengths in prop::collection::vec(0..2 * GATHERED_BYTES, 0..12),
+        ) {
+            let (mut hash, mut all) = (GatheredHash::new(), Vec::new());
+            for (n, length) in lengths.into_iter().enumerate() {
+                let piece: Vec<u8> = (0..=250).cycle().skip(n).take(length).collect();
+                hash.update(&piece);
+                all.extend_from_slice(&piece);
+            }
+            prop_assert_eq!(hash.finish(), Digest::of(&all));
+        }
+    }
 }

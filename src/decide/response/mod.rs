@@ -9,7 +9,7 @@ use super::id::EventId;
 use super::limits;
 use super::source::{AcceptedStatus, ApiStyle, ResponseMode, Source};
 use super::time::Timestamp;
-use serde_json::{Value as Json, json};
+use std::borrow::Cow;
 
 /// A response, ready to be sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -17,11 +17,62 @@ pub struct HttpResponse {
     /// The HTTP status.
     pub status: u16,
     /// Headers, names in lower case.
-    pub headers: Vec<(String, String)>,
+    pub headers: Vec<ResponseHeader>,
     /// The body.
     pub body: Vec<u8>,
     /// The status word, for the log.
     pub word: &'static str,
+}
+
+/// A header's name, in lower case, and its value.
+pub type ResponseHeader = (Cow<'static, str>, Cow<'static, str>);
+
+/// The header that names the event of a response.
+pub(crate) const EVENT_HEADER: &str = "hookonce-event";
+/// The media type of JSON.
+pub(crate) const JSON: &str = "application/json";
+/// Room for the body of most responses.
+const BODY_BYTES: usize = 160;
+
+/// The value of a member of a response in JSON.
+#[derive(Clone, Copy)]
+enum Member<'m> {
+    Text(&'m str),
+    Event(EventId),
+    Events(&'m [EventId]),
+    Number(usize),
+    True,
+}
+
+impl Member<'_> {
+    fn write(self, body: &mut Vec<u8>) {
+        match self {
+            Self::Text(text) => serde_json::to_writer(body, text).expect("a list of bytes takes everything"),
+            Self::Event(event) => {
+                body.push(b'"');
+                body.extend_from_slice(event.text(&mut EventId::text_buffer()).as_bytes());
+                body.push(b'"');
+            }
+            Self::Events(events) => {
+                body.push(b'[');
+                for (index, event) in events.iter().enumerate() {
+                    if index > 0 {
+                        body.push(b',');
+                    }
+                    Self::Event(*event).write(body);
+                }
+                body.push(b']');
+            }
+            Self::Number(number) => body.extend_from_slice(number.to_string().as_bytes()),
+            Self::True => body.extend_from_slice(b"true"),
+        }
+    }
+}
+
+impl<'m> From<&'m str> for Member<'m> {
+    fn from(text: &'m str) -> Self {
+        Self::Text(text)
+    }
 }
 
 /// Headers about framing or connections. hyper writes its own; a stored response may contain others.
@@ -36,6 +87,7 @@ pub const HOP_HEADERS: [&str; 9] = [
     "upgrade",
     "date",
 ];
+
 /// The `Retry-After` of a response, in seconds.
 pub(super) const RETRY_AFTER: &str = "5";
 /// The reason of every delivery that is ignored, where the log has more.
@@ -43,16 +95,24 @@ pub const FILTERED: &str = "filtered";
 
 impl HttpResponse {
     /// A JSON response. Its members keep this order, with the status word first: people read it too.
-    fn json(status: u16, word: &'static str, members: &[(&str, Json)]) -> Self {
-        let status_word = ("status", &Json::from(word));
-        let all = std::iter::once(status_word).chain(members.iter().map(|(name, value)| (*name, value)));
-        let all: Vec<_> = all.map(|(name, value)| format!("\"{name}\":{value}")).collect();
-        let body = format!("{{{}}}", all.join(",")).into_bytes();
-        Self { status, headers: vec![("content-type".into(), "application/json".into())], body, word }
+    fn json(status: u16, word: &'static str, members: &[(&str, Member<'_>)]) -> Self {
+        let mut body = Vec::with_capacity(BODY_BYTES);
+        let mut begin = b'{';
+        for (name, value) in [("status", Member::Text(word))].iter().chain(members) {
+            body.extend_from_slice(&[begin, b'"']);
+            body.extend_from_slice(name.as_bytes());
+            body.extend_from_slice(b"\":");
+            value.write(&mut body);
+            begin = b',';
+        }
+        body.push(b'}');
+        let mut headers = Vec::with_capacity(4);
+        headers.push(("content-type".into(), JSON.into()));
+        Self { status, headers, body, word }
     }
 
     fn of(mut self, event: EventId) -> Self {
-        self.headers.push(("hookonce-event".into(), event.to_string()));
+        self.headers.push((EVENT_HEADER.into(), event.to_string().into()));
         self
     }
 
@@ -64,10 +124,11 @@ impl HttpResponse {
     /// A stored response; a truncated one is not returned as if it were complete.
     fn from_receipt(word: &'static str, event: &Event, receipt: &Receipt) -> Self {
         if receipt.truncated {
-            let members = [("event", json!(event.id)), ("receipt", "not whole".into())];
+            let members = [("event", Member::Event(event.id)), ("receipt", "not whole".into())];
             return Self::json(receipt.status, word, &members).of(event.id);
         }
-        Self { status: receipt.status, headers: receipt.headers.clone(), body: receipt.body.clone(), word }.of(event.id)
+        let headers = receipt.headers.iter().map(|(name, value)| (name.clone().into(), value.clone().into())).collect();
+        Self { status: receipt.status, headers, body: receipt.body.clone(), word }.of(event.id)
     }
 }
 
@@ -138,12 +199,12 @@ pub fn ignored_unverified() -> HttpResponse {
 
 /// Its subject has been changed by something newer.
 pub fn stale(of: EventId) -> HttpResponse {
-    HttpResponse::json(200, "stale", &[("event", json!(of))]).of(of)
+    HttpResponse::json(200, "stale", &[("event", Member::Event(of))]).of(of)
 }
 
 /// The event is durable.
 pub fn accepted(event: EventId) -> HttpResponse {
-    HttpResponse::json(202, "accepted", &[("event", json!(event))]).of(event)
+    HttpResponse::json(202, "accepted", &[("event", Member::Event(event))]).of(event)
 }
 
 /// The response to a sender that waited for the end, when the event has ended. Never 2xx for a dead event.
@@ -162,11 +223,12 @@ pub fn ended(speaks: ApiStyle, event: &Event, receipt: Option<&Receipt>) -> Http
         }
         (EventState::Dead { cause, .. }, _) => {
             let status = if *cause == DeathCause::InDoubt { 504 } else { 502 };
-            HttpResponse::json(status, "dead", &[("event", json!(event.id)), ("cause", cause.word().into())])
+            HttpResponse::json(status, "dead", &[("event", Member::Event(event.id)), ("cause", cause.word().into())])
                 .of(event.id)
         }
         (EventState::Done { how, .. }, _) => {
-            HttpResponse::json(200, "done", &[("event", json!(event.id)), ("how", how.word().into())]).of(event.id)
+            HttpResponse::json(200, "done", &[("event", Member::Event(event.id)), ("how", how.word().into())])
+                .of(event.id)
         }
         (EventState::Waiting { .. } | EventState::Running { .. }, _) => unfinished(event),
     }
@@ -174,7 +236,7 @@ pub fn ended(speaks: ApiStyle, event: &Event, receipt: Option<&Receipt>) -> Http
 
 /// The response to a sender that waited for the end, when its time is up.
 pub fn unfinished(event: &Event) -> HttpResponse {
-    let members = [("event", json!(event.id)), ("state", event.state.word().into())];
+    let members = [("event", Member::Event(event.id)), ("state", event.state.word().into())];
     HttpResponse::json(202, "accepted", &members).of(event.id).retry_after()
 }
 
@@ -194,7 +256,7 @@ pub fn superseded(event: &Event, same: &MatchedBy) -> HttpResponse {
 
 /// The response to a repeat of what was done before this store existed: there is no event.
 pub fn imported() -> HttpResponse {
-    HttpResponse::json(200, "duplicate", &[("state", "done".into()), ("isDuplicate", true.into())])
+    HttpResponse::json(200, "duplicate", &[("state", "done".into()), ("isDuplicate", Member::True)])
 }
 
 /// The response to a repeat that waited for its event, when its time is up.
@@ -275,12 +337,12 @@ fn replayed(source: &Source, mut reply: HttpResponse) -> HttpResponse {
     reply
 }
 
-fn duplicate_members(event: &Event, same: &MatchedBy) -> Vec<(&'static str, Json)> {
-    let mut members = vec![("event", json!(event.id)), ("state", event.state.word().into())];
+fn duplicate_members<'m>(event: &'m Event, same: &'m MatchedBy) -> Vec<(&'static str, Member<'m>)> {
+    let mut members = vec![("event", Member::Event(event.id)), ("state", event.state.word().into())];
     if let EventState::Dead { cause, .. } = &event.state {
         members.push(("cause", cause.word().into()));
     }
-    members.extend([("same", same.word().into()), ("isDuplicate", true.into())]);
+    members.extend([("same", same.word().into()), ("isDuplicate", Member::True)]);
     members
 }
 
@@ -309,17 +371,18 @@ pub fn combine_elements(mut replies: Vec<HttpResponse>, events: &[EventId]) -> H
     }
     let count = |word: &str| replies.iter().filter(|reply| reply.word == word).count();
     let (new, stale) = (count("accepted"), count("stale"));
-    let mut members: Vec<(&str, Json)> = vec![("new", new.into()), ("duplicate", (replies.len() - new - stale).into())];
+    let mut members: Vec<(&str, Member<'_>)> =
+        vec![("new", Member::Number(new)), ("duplicate", Member::Number(replies.len() - new - stale))];
     if stale > 0 {
-        members.push(("stale", stale.into()));
+        members.push(("stale", Member::Number(stale)));
     }
     if events.len() <= limits::ELEMENTS_NAMED_MAX {
-        members.push(("events", json!(events)));
+        members.push(("events", Member::Events(events)));
     }
     let reply = if new > 0 {
         HttpResponse::json(202, "accepted", &members)
     } else {
-        members.push(("isDuplicate", true.into()));
+        members.push(("isDuplicate", Member::True));
         HttpResponse::json(200, "duplicate", &members)
     };
     match events {
@@ -337,7 +400,9 @@ pub fn combine_responses(mut replies: Vec<HttpResponse>, events: &[EventId]) -> 
     let new = replies.iter().any(|reply| reply.word == "accepted");
     match wrong {
         Some(at) => replies.swap_remove(at),
-        None if new => HttpResponse::json(202, "accepted", &[("events", json!(events))]),
-        None => HttpResponse::json(200, "duplicate", &[("events", json!(events)), ("isDuplicate", true.into())]),
+        None if new => HttpResponse::json(202, "accepted", &[("events", Member::Events(events))]),
+        None => {
+            HttpResponse::json(200, "duplicate", &[("events", Member::Events(events)), ("isDuplicate", Member::True)])
+        }
     }
 }

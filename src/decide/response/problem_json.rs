@@ -1,7 +1,7 @@
 //! The error responses for clients of an HTTP API: `application/problem+json` (RFC 9457). Their `type` links to our
 //! page about it, which every node serves.
 
-use super::{HttpResponse, RETRY_AFTER, status_of};
+use super::{EVENT_HEADER, HttpResponse, RETRY_AFTER, ResponseHeader, status_of};
 use crate::decide::delivery::DeliveryRejection;
 use crate::decide::event::{DeathCause, Event};
 use crate::decide::id::EventId;
@@ -107,8 +107,8 @@ fn problem(
     event: Option<EventId>,
 ) -> HttpResponse {
     let body = members(&format!("{PAGE_PATH}#{anchor}"), title, status, detail);
-    let mut headers = vec![("content-type".to_owned(), MEDIA_TYPE.to_owned())];
-    headers.extend(event.map(|event| ("hookonce-event".to_owned(), event.to_string())));
+    let mut headers: Vec<ResponseHeader> = vec![("content-type".into(), MEDIA_TYPE.into())];
+    headers.extend(event.map(|event| (EVENT_HEADER.into(), event.to_string().into())));
     HttpResponse { status, headers, body: body.to_string().into_bytes(), word }
 }
 

@@ -132,7 +132,7 @@ fn verify_with(
     let Some(key) = directory.find(&request, now).into_iter().next() else {
         return Err(DeliveryRejection::KeyUnavailable(Box::new(request)));
     };
-    if key.verifies(algorithm, message, &signature) { Ok(MatchedKey { index: 0, mark: key.mark() }) } else { Err(BAD) }
+    if key.verifies(algorithm, message, &signature) { Ok(MatchedKey::new(0, key.mark())) } else { Err(BAD) }
 }
 
 impl SnsScheme {

@@ -2,7 +2,7 @@
 
 use super::public_key::{PublicKeyAlgorithm, PublicKeys};
 use super::scheme::{Scheme, SignedContent};
-use super::signature::{HmacHash, MatchedKey, SourceSecrets, is_secret_key};
+use super::signature::{HmacHash, MatchedKey, SignedMessage, SourceSecrets, is_secret_key};
 use super::signed_text::{SignedParts, SignedPiece, SignedText, SignedUrl, TimestampFormat, parse_any_time};
 use super::{check_timestamp, credential, text_at};
 use crate::decide::delivery::{Delivery, DeliveryRejection, HeaderLookup};
@@ -157,10 +157,10 @@ impl SignatureKeys {
         }
     }
 
-    fn verify(&self, message: &[&[u8]], signatures: &[Vec<u8>]) -> Result<MatchedKey, DeliveryRejection> {
+    fn verify(&self, message: SignedMessage<'_>, signatures: &[Vec<u8>]) -> Result<MatchedKey, DeliveryRejection> {
         match self {
-            Self::Hmac { hash, secrets, .. } => secrets.verify_signature(*hash, message, signatures),
-            Self::Public(keys) => keys.verify_signature(message, signatures),
+            Self::Hmac { hash, secrets, .. } => secrets.verify_message(*hash, message, signatures),
+            Self::Public(keys) => keys.verify_signature(message.pieces, signatures),
         }
     }
 }
@@ -326,8 +326,9 @@ impl Scheme for DescribedSignature {
         if !self.is_at_url(delivery) {
             return Err(DeliveryRejection::BadSignature);
         }
-        let message = self.message(&id, &stamp, delivery.body).ok_or(DeliveryRejection::BadSignature)?;
-        self.keys.verify(&message, &theirs).map(Some)
+        let pieces = self.message(&id, &stamp, delivery.body).ok_or(DeliveryRejection::BadSignature)?;
+        let message = SignedMessage { pieces: &pieces, body: self.over.index_of(&SignedPiece::Body) };
+        self.keys.verify(message, &theirs).map(Some)
     }
 
     fn proof(&self, id: &str, at: Timestamp, body: &[u8]) -> Vec<(String, String)> {

@@ -4,7 +4,7 @@ use super::content_type;
 use super::credential;
 use super::expectation::{ANOTHER_SIGNATURE, header_found};
 use super::scheme::{Scheme, SignedContent};
-use super::signature::{HmacHash, MatchedKey, SourceSecrets};
+use super::signature::{HmacHash, MatchedKey, SignedMessage, SourceSecrets};
 use crate::decide::delivery::{Delivery, DeliveryRejection};
 use crate::decide::field::FieldLocation;
 use crate::decide::source::DeliveryIdLocation;
@@ -29,7 +29,8 @@ impl Scheme for GithubScheme {
     fn matching_key(&self, delivery: &Delivery<'_>) -> Result<Option<MatchedKey>, DeliveryRejection> {
         let hex = credential(delivery, SIGNATURE)?.strip_prefix(PREFIX).ok_or(DeliveryRejection::BadSignature)?;
         let theirs = hex::decode(hex).map_err(|_| DeliveryRejection::BadSignature)?;
-        self.0.verify_signature(HmacHash::Sha256, &[delivery.body], &[theirs]).map(Some)
+        let message = SignedMessage { pieces: &[delivery.body], body: Some(0) };
+        self.0.verify_message(HmacHash::Sha256, message, &[theirs]).map(Some)
     }
 
     fn proof(&self, id: &str, _: Timestamp, body: &[u8]) -> Vec<(String, String)> {

@@ -176,7 +176,7 @@ impl JwtScheme {
                 let right =
                     |key: &&&Arc<PublishedKey>| key.verifies(algorithm, token.message.as_bytes(), &token.signature);
                 match fitting.iter().find(right) {
-                    Some(key) => Ok(MatchedKey { index: 0, mark: key.mark() }),
+                    Some(key) => Ok(MatchedKey::new(0, key.mark())),
                     None if known => Err(BAD),
                     None => Err(DeliveryRejection::KeyUnavailable(Box::new(request))),
                 }

@@ -82,6 +82,8 @@ pub struct VerifiedDelivery<'d> {
     json: Option<Cow<'d, [u8]>>,
     secret: usize,
     by: SenderCredential,
+    /// The digest of the body, where the signature check made it.
+    body_digest: Option<Digest>,
     /// The id that was signed, where it may be in one of several headers.
     signed_id: Option<SignedId<'d>>,
     /// The claims of its token, as JSON.
@@ -137,6 +139,11 @@ impl<'d> VerifiedDelivery<'d> {
     /// The credential that it was verified with.
     pub fn by(&self) -> &SenderCredential {
         &self.by
+    }
+
+    /// The digest of the body.
+    pub fn body_digest(&self) -> Digest {
+        self.body_digest.unwrap_or_else(|| Digest::of(self.delivery.body))
     }
 
     /// The sender's delivery id, if it is where the source says; an empty or blank one is none.
@@ -286,7 +293,8 @@ impl VerificationScheme {
         }
         let matched = self.scheme.matching_key(delivery)?;
         let by = matched.map_or(SenderCredential::None, |matched| SenderCredential::Secret(matched.mark));
-        self.read(delivery, matched.map_or(0, |matched| matched.index), by)
+        let verified = self.read(delivery, matched.map_or(0, |matched| matched.index), by)?;
+        Ok(VerifiedDelivery { body_digest: matched.and_then(|matched| matched.body_digest), ..verified })
     }
 
     /// For `explain`: treats the delivery as if its signature were right, so that the rest of the walk can be shown for
@@ -316,7 +324,7 @@ impl VerificationScheme {
             BodyFormat::Form => content_type::form(delivery).map(|()| None)?,
         };
         let (signed_id, claims) = (self.signed_id(delivery), self.scheme.claims(delivery));
-        Ok(VerifiedDelivery { delivery, json, secret, by, signed_id, claims })
+        Ok(VerifiedDelivery { delivery, json, secret, by, body_digest: None, signed_id, claims })
     }
 
     fn signed_id<'d>(&self, delivery: &Delivery<'d>) -> Option<SignedId<'d>> {

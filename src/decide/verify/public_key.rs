@@ -153,7 +153,7 @@ impl PublicKeys {
             signatures.iter().any(|signature| key.verify(&message, signature).is_ok())
         };
         let found = self.keys.iter().enumerate().find(|(_, key)| made(key));
-        let found = found.map(|(index, key)| MatchedKey { index, mark: Digest::of(key) });
+        let found = found.map(|(index, key)| MatchedKey::new(index, Digest::of(key)));
         found.ok_or(DeliveryRejection::BadSignature)
     }
 }

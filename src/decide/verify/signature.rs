@@ -3,8 +3,10 @@
 use crate::decide::delivery::DeliveryRejection;
 use crate::decide::id::Digest;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::digest;
 use aws_lc_rs::hmac::{Context, HMAC_SHA1_FOR_LEGACY_USE_ONLY, HMAC_SHA256, HMAC_SHA512, Key, Tag, sign};
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::fmt;
 
 /// The secrets of a source: one, or several while rotating. Never printed.
@@ -27,7 +29,30 @@ pub struct MatchedKey {
     pub(super) index: usize,
     /// Its fingerprint.
     pub(super) mark: Digest,
+    /// The digest of the body, if it was made together with the signature.
+    pub(super) body_digest: Option<Digest>,
 }
+
+impl MatchedKey {
+    /// A key that matched, without the body's digest.
+    pub(super) fn new(index: usize, mark: Digest) -> Self {
+        Self { index, mark, body_digest: None }
+    }
+}
+
+/// What is signed, in pieces of which one may be the body.
+#[derive(Clone, Copy)]
+pub(super) struct SignedMessage<'m> {
+    /// The pieces, in their order.
+    pub(super) pieces: &'m [&'m [u8]],
+    /// Which of them is the whole body. Its digest is made in the same pass.
+    pub(super) body: Option<usize>,
+}
+
+/// How many bytes one digest takes before it is the other's turn: two blocks. Each round of a digest waits for the one
+/// before, but not for those of the other digest: close together, a processor overlaps both. A body of 10 KB takes 7.4
+/// instead of 10.0 µs so.
+const ALTERNATION_BYTES: usize = 128;
 
 /// A hash for HMAC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,17 +111,37 @@ impl SourceSecrets {
     pub(super) fn verify_signature(
         &self,
         hash: HmacHash,
-        message: &[&[u8]],
+        pieces: &[&[u8]],
+        signatures: &[Vec<u8>],
+    ) -> Result<MatchedKey, DeliveryRejection> {
+        self.verify_message(hash, SignedMessage { pieces, body: None }, signatures)
+    }
+
+    /// The same, for a message of which one piece may be the body.
+    pub(super) fn verify_message(
+        &self,
+        hash: HmacHash,
+        message: SignedMessage<'_>,
         signatures: &[Vec<u8>],
     ) -> Result<MatchedKey, DeliveryRejection> {
         let whole: Vec<_> = signatures.iter().filter(|signature| signature.len() == hash.bytes()).collect();
         if whole.is_empty() {
             return Err(DeliveryRejection::BadSignature);
         }
-        self.first(|secret| {
-            let mac = secret.mac(hash, message);
+        let body_digest = Cell::new(None);
+        let matched = self.first(|secret| {
+            let mac = match (hash, message.body) {
+                // Another secret need not make the digest again.
+                (HmacHash::Sha256, Some(body)) if body_digest.get().is_none() => {
+                    let (mac, digest) = secret.mac_and_digest(message.pieces, body);
+                    body_digest.set(Some(digest));
+                    mac
+                }
+                _ => secret.mac(hash, message.pieces),
+            };
             whole.iter().any(|signature| verify_slices_are_equal(mac.as_ref(), signature).is_ok())
-        })
+        })?;
+        Ok(MatchedKey { body_digest: body_digest.get(), ..matched })
     }
 
     /// The secret that equals this token. Digests are compared, so that not even the length shows.
@@ -113,7 +158,7 @@ impl SourceSecrets {
     fn first(&self, matches: impl Fn(&SourceSecret) -> bool) -> Result<MatchedKey, DeliveryRejection> {
         let mut all = self.0.iter().enumerate();
         let found = all.find(|(_, secret)| secret.is_secret() && matches(secret));
-        found.map(|(at, secret)| MatchedKey { index: at, mark: secret.mark }).ok_or(DeliveryRejection::BadSignature)
+        found.map(|(at, secret)| MatchedKey::new(at, secret.mark)).ok_or(DeliveryRejection::BadSignature)
     }
 
     /// The signature of these parts with the first secret.
@@ -142,6 +187,22 @@ impl SourceSecret {
             context.update(piece);
         }
         context.sign()
+    }
+
+    /// The HMAC-SHA256 of these pieces, and the digest of the one at this index.
+    fn mac_and_digest(&self, pieces: &[&[u8]], digested: usize) -> (Tag, Digest) {
+        let (mut mac, mut body) = (Context::with_key(&self.sha256), digest::Context::new(&digest::SHA256));
+        for (index, piece) in pieces.iter().enumerate() {
+            if index != digested {
+                mac.update(piece);
+                continue;
+            }
+            for bytes in piece.chunks(ALTERNATION_BYTES) {
+                mac.update(bytes);
+                body.update(bytes);
+            }
+        }
+        (mac.sign(), Digest::from(body.finish()))
     }
 }
 

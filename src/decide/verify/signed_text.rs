@@ -233,6 +233,11 @@ impl SignedText {
         self.has(&SignedPiece::Url) || self.has(&SignedPiece::DecodedUrl)
     }
 
+    /// The index of this part among the pieces of a message, if it is part of it.
+    pub(super) fn index_of(&self, piece: &SignedPiece) -> Option<usize> {
+        self.pieces.iter().position(|one| one == piece)
+    }
+
     /// The bytes that are signed; `None` when a part is missing, or when it could be split in another way. The time has
     /// been checked to have its shape, if that is known.
     pub(super) fn message<'m>(

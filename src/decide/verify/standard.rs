@@ -3,7 +3,7 @@
 use super::described::SecretEncoding;
 use super::expectation::{ANOTHER_SIGNATURE, age_found, header_found};
 use super::scheme::{Scheme, SignedContent};
-use super::signature::{HmacHash, MatchedKey, SourceSecrets, is_secret_key};
+use super::signature::{HmacHash, MatchedKey, SignedMessage, SourceSecrets, is_secret_key};
 use super::{check_timestamp, credential, seconds};
 use crate::decide::delivery::{Delivery, DeliveryRejection, HeaderLookup};
 use crate::decide::field::FieldLocation;
@@ -98,8 +98,9 @@ impl Scheme for StandardWebhooksScheme {
         }
         check_timestamp(parse_seconds(stamp).ok_or(DeliveryRejection::BadSignature)?, delivery.wall, self.tolerance)?;
         let theirs = signatures(credential(delivery, names.signature)?)?;
-        let message: [&[u8]; 5] = [id.as_bytes(), b".", stamp.as_bytes(), b".", delivery.body];
-        self.secrets.verify_signature(HmacHash::Sha256, &message, &theirs).map(Some)
+        let pieces: [&[u8]; 5] = [id.as_bytes(), b".", stamp.as_bytes(), b".", delivery.body];
+        let message = SignedMessage { pieces: &pieces, body: Some(4) };
+        self.secrets.verify_message(HmacHash::Sha256, message, &theirs).map(Some)
     }
 
     fn proof(&self, id: &str, at: Timestamp, body: &[u8]) -> Vec<(String, String)> {

@@ -221,14 +221,14 @@ impl Dispatcher {
 
     /// Takes over a new event that was just committed: runs it with this permit if it was claimed as running by this
     /// node and is still as it was claimed.
-    pub fn adopt(&self, event: Event, to_run: Option<(AttemptPermit, Option<Payload>)>, sent: BootInstant) {
-        self.publish_state(&event, StateDetails::default());
+    pub fn adopt(&self, event: &Event, to_run: Option<(AttemptPermit, Option<Payload>)>, sent: BootInstant) {
+        self.publish_state(event, StateDetails::default());
         match to_run {
             Some((spot, payload)) if event.revision.0 == 1 && event.is_running_on(&self.0.node) => {
                 let payload = payload.map(StoredValue::Whole);
-                self.act(LeasedEvent { event, payload, sent, known: StartEvidence::Answered, spot });
+                self.act(LeasedEvent { event: event.clone(), payload, sent, known: StartEvidence::Answered, spot });
             }
-            _ => self.wake(&event),
+            _ => self.wake(event),
         }
     }
 

@@ -60,6 +60,33 @@ fn a_bearer_token_must_match_exactly() {
     check(scheme, &[], b"{}", Err(DeliveryRejection::BadSignature));
 }
 
+/// The lengths are those around one and two turns of the two digests.
+#[test]
+fn an_hmac_makes_the_digest_of_the_body_on_the_way_whichever_secret_matches() {
+    let keys = SignatureKeys::hmac(HmacHash::Sha256, &[b"secret".to_vec()], SecretEncoding::Text).expect("a text");
+    let over = SignedText::parse("{id}:{timestamp}:{body}.end", None).expect("a template");
+    for scheme in [github(), standard(), VerificationScheme::new(DescribedSignature { keys, over, ..described() })] {
+        let secrets = [&b"b3RoZXIgc2VjcmV0LCB3aGljaCBpcyBub3QgdXNlZA=="[..], STANDARD_SECRET].map(<[u8]>::to_vec);
+        let rotating = scheme.with_secrets(secrets.into()).expect("secrets");
+        let signing = scheme.with_secrets(vec![STANDARD_SECRET.to_vec()]).expect("a secret");
+        for length in [0, 1, 63, 64, 127, 128, 129, 255, 256, 257, 10_361] {
+            let body = Bytes::from_iter((0..=250_u8).cycle().take(length));
+            let signed: Vec<_> =
+                signing.sign("id-1", AT, &body).into_iter().map(|(n, v)| (n, v.into_bytes())).collect();
+            let headers = borrow_headers(&signed);
+            let delivery = Delivery { path: "/in/x", query: "", headers: &headers, body: &body, at: AT, wall: AT };
+            for (scheme, secret) in [(&signing, 0), (&rotating, 1)] {
+                let matched = scheme.scheme.matching_key(&delivery).expect("it is signed").expect("with a secret");
+                assert_eq!(
+                    (matched.index, matched.body_digest),
+                    (secret, Some(Digest::of(&body))),
+                    "{scheme:?} {length}"
+                );
+            }
+        }
+    }
+}
+
 #[test]
 fn forms_pages_and_images_are_refused_by_all() {
     for scheme in &schemes()[1..] {
