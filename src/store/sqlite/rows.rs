@@ -393,24 +393,29 @@ impl SweepLedger for SqliteLedger<'_> {
 }
 
 impl SqliteLedger<'_> {
-    /// Removes the transient headers. The row keeps its length, so that SQLite overwrites it where it is: nothing of it
-    /// is left in free space, and the pages of the body are not written.
+    /// Removes the transient headers.
     pub(super) fn shed_headers(&self, id: EventId) -> Result<()> {
         let cell = self.find("select headers from payloads where event = ?1", [id.0], |row| {
-            let cell = row.get_ref(0)?.as_str().unwrap_or_default();
-            let padding = |shed: &str| " ".repeat(cell.len().saturating_sub(shed.len()));
-            Ok(row::shed(cell).map(|shed| format!("{shed}{}", padding(&shed))))
+            Ok(row::shed(row.get_ref(0)?.as_str().unwrap_or_default()))
         });
         match cell {
-            Ok(Some(Some(headers))) => {
-                let digest = Digest::of(headers.as_bytes());
-                let sql = "update payloads set headers = ?2, headers_digest = ?3 where event = ?1";
-                self.execute(sql, params![id.0, headers, digest.0]).map(drop)
-            }
+            Ok(Some(Some(headers))) => self.write_headers(id, &headers),
             // A payload on an unreadable page must not keep its event from ending.
             Err(error) if error.sqlite_error_code() != Some(ErrorCode::DatabaseCorrupt) => Err(error),
             _ => Ok(()),
         }
+    }
+
+    /// Overwrites the old bytes with zeros.
+    fn write_headers(&self, id: EventId, headers: &str) -> Result<()> {
+        let overwrite = |on: bool| self.db.pragma_update_and_check(None, "secure_delete", on, |_| Ok(()));
+        overwrite(true)?;
+        let written = self.execute(
+            "update payloads set headers = ?2, headers_digest = ?3 where event = ?1",
+            params![id.0, headers, Digest::of(headers.as_bytes()).0],
+        );
+        overwrite(false)?;
+        written.map(drop)
     }
 
     pub(super) fn write_payload(&self, id: EventId, payload: &Payload) -> Result<()> {
