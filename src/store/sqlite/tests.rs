@@ -151,33 +151,6 @@ async fn a_duplicate_is_answered_while_the_writer_is_busy() {
 }
 
 #[tokio::test]
-async fn nothing_of_a_transient_header_is_left_in_the_file_once_its_event_has_ended() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("a.db");
-    let contains = |value: &str| {
-        let file = std::fs::read(&path).unwrap();
-        file.windows(16).any(|bytes| bytes == &value.as_bytes()[..16])
-    };
-    // One that fits into its page, and one that does not; beside a body that does not, either.
-    for (n, value) in ["only-passed-on-1".to_owned(), "only-passed-on-2".repeat(1_000)].into_iter().enumerate() {
-        let store = open(&path);
-        let one = making().delivery(&format!("d{n}")).passing("x-token", &value).carrying(unpackable(1, 20_000));
-        let id = one.id();
-        store.claim(vec![one.made(store.now()).into()]).await.unwrap();
-        drop(store); // which moves the WAL into the database
-        assert!(contains(&value), "it is kept until its event ends");
-        let store = open(&path);
-        let event = store.get(id).await.unwrap().unwrap();
-        let change = event.transition(EventStep::Cancel, &Route::default(), store.now()).unwrap();
-        store.advance(vec![change]).await.unwrap();
-        let StoredValue::Whole(payload) = store.payload(id).await.unwrap() else { panic!("its body is kept") };
-        assert_eq!((payload.transient_header_names().count(), payload.body.len()), (0, 20_000));
-        drop(store);
-        assert!(!contains(&value), "nothing of it is left");
-    }
-}
-
-#[tokio::test]
 async fn a_claim_and_a_transition_that_are_queued_together_are_one_commit() {
     let dir = tempfile::tempdir().unwrap();
     let store = Arc::new(open(&dir.path().join("a.db")));
