@@ -91,6 +91,16 @@ pub enum ReceiptUpdate {
     Replace(Option<Receipt>),
 }
 
+impl ReceiptUpdate {
+    /// The response that it writes, if it writes one.
+    pub fn written(&self) -> Option<&Receipt> {
+        match self {
+            Self::Replace(receipt) => receipt.as_ref(),
+            Self::Unchanged => None,
+        }
+    }
+}
+
 /// The record of an ended attempt, for operators.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AttemptRecord {

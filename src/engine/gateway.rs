@@ -1,6 +1,6 @@
 //! Receives deliveries: judges, claims, responds.
 
-use super::dispatcher::{Dispatcher, Lane};
+use super::dispatcher::{Dispatcher, EndWaiter, Lane, WrittenEnd};
 use super::handover::Handovers;
 use super::received::{DeliveryObserver, Received, ReceivedEvent};
 use crate::action::boottime;
@@ -16,11 +16,13 @@ use crate::decide::response::problem_json;
 use crate::decide::source::{Fanout, InDoubtPolicy, ResponseMode, Route, Source};
 use crate::decide::time::{Duration, Timestamp};
 use crate::decide::trace_context::TraceContext;
+use crate::decide::transition::ReceiptUpdate;
 use crate::key_fetch::KeyFetcher;
 use crate::observe::delivery_log::DeliveryVerdict;
 use crate::observe::metrics::Metrics;
 use crate::observe::trace_span::TraceSpan;
 use crate::store::batch::Batcher;
+use crate::store::completion::Completion;
 use crate::store::event_id::new_event_id;
 use crate::store::{AdvanceResult, DuplicateLookup, DuplicateNote, KnownDuplicate, Store, StoreError};
 use bytes::Bytes;
@@ -49,6 +51,30 @@ enum Arrival {
     Handshake(AnsweredHandshake),
     /// Anything else.
     Delivery(Verdict),
+}
+
+/// An event after a wait for its end, with its receipt if it has ended.
+enum WaitedEvent {
+    /// As this process wrote its end.
+    Written(Arc<WrittenEnd>),
+    /// As it was read.
+    Read(Box<Event>, Option<Receipt>),
+}
+
+impl WaitedEvent {
+    fn event(&self) -> &Event {
+        match self {
+            Self::Written(end) => &end.event,
+            Self::Read(event, _) => event,
+        }
+    }
+
+    fn receipt(&self) -> Option<&Receipt> {
+        match self {
+            Self::Written(end) => end.receipt.written(),
+            Self::Read(_, receipt) => receipt.as_ref(),
+        }
+    }
 }
 
 /// For which deliveries the keys of an earlier version or config are also looked up.
@@ -295,6 +321,11 @@ impl Gateway {
         let unstarted = (new.event.attempt, new.event.state.clone());
         let mut new = Arc::new(new);
         let mut first_look = true;
+        // Registered before the claim, so that the end is told however soon it comes.
+        let mut waiter = match source.respond {
+            ResponseMode::WhenDone { .. } => Some(self.dispatcher.register_wait(new.event.id)),
+            ResponseMode::Accepted => None,
+        };
         for tries in 0..limits::REARM_TRIES {
             if tries > 0 {
                 // The previous claim may have started it.
@@ -308,7 +339,7 @@ impl Gateway {
             match claim {
                 Ok(ClaimResult::New { event, .. }) => {
                     drop(new);
-                    return self.answer_new(source, &event).await;
+                    return self.answer_new(source, &event, waiter.take()).await;
                 }
                 Ok(ClaimResult::Stale { of }) => {
                     self.observer.stale(source, &new, of);
@@ -338,7 +369,7 @@ impl Gateway {
                             match self.apply_repeat(own, does, &event, &new, now).await {
                                 Ok(Some(event)) => {
                                     drop(new);
-                                    return self.answer_new(source, &event).await;
+                                    return self.answer_new(source, &event, None).await;
                                 }
                                 Ok(None) => {}
                                 Err(error) => return self.failed(source, &error),
@@ -434,10 +465,11 @@ impl Gateway {
         self.store.note_duplicates(vec![DuplicateNote::new(event, same, new, now)]).await.ok();
     }
 
-    async fn answer_new(&self, source: &Source, event: &Event) -> ReceivedEvent {
+    /// The response for an event that this delivery made or revived. `waiter`: registered before it was written.
+    async fn answer_new(&self, source: &Source, event: &Event, waiter: Option<EndWaiter<'_>>) -> ReceivedEvent {
         let response = match source.respond {
             ResponseMode::Accepted => response::accepted(event.id),
-            ResponseMode::WhenDone { within } => match self.answer_in_time(source, event, within).await {
+            ResponseMode::WhenDone { within } => match self.answer_in_time(source, event, waiter, within).await {
                 Ok(response) => response,
                 Err(error) => return self.failed(source, &error),
             },
@@ -450,17 +482,22 @@ impl Gateway {
         &self,
         source: &Source,
         event: &Event,
+        waiter: Option<EndWaiter<'_>>,
         within: Duration,
     ) -> Result<HttpResponse, StoreError> {
-        let (mut stands, mut receipt) = self.wait(event, within).await?;
+        let mut waited = match waiter {
+            Some(waiter) => self.wait_registered(waiter, event, Some(event), within).await?,
+            None => self.wait(event, within).await?,
+        };
         for _ in 0..limits::ACCEPT_TRIES {
+            let stands = waited.event();
             if stands.state.ended().is_some() {
-                return Ok(response::ended(source.api_style, &stands, receipt.as_ref()));
+                return Ok(response::ended(source.api_style, stands, waited.receipt()));
             }
-            if self.accept(&stands).await? {
-                return Ok(response::unfinished(&stands));
+            if self.accept(stands).await? {
+                return Ok(response::unfinished(stands));
             }
-            (stands, receipt) = self.wait(&stands, Duration::ZERO).await?;
+            waited = self.wait(stands, Duration::ZERO).await?;
         }
         Err(StoreError::Down("others wrote the event each time it was to be accepted".into()))
     }
@@ -496,16 +533,14 @@ impl Gateway {
                     None => response::RepeatTiming::WhileRunning,
                 };
                 let waited = match kept {
-                    Some(receipt) => Ok((event.clone(), Some(receipt))),
+                    Some(receipt) => Ok(WaitedEvent::Read(Box::new(event.clone()), Some(receipt))),
                     None => self.wait(event, within).await,
                 };
                 match waited {
-                    Ok((event, _)) if stands == claim::DuplicateTarget::ViaSuccessor && event.is_dead() => {
-                        response::superseded(&event, same)
+                    Ok(waited) if stands == claim::DuplicateTarget::ViaSuccessor && waited.event().is_dead() => {
+                        response::superseded(waited.event(), same)
                     }
-                    Ok((event, receipt)) => {
-                        response::repeat_response(source, &event, receipt.as_ref(), same, came, now)
-                    }
+                    Ok(waited) => response::repeat_response(source, waited.event(), waited.receipt(), same, came, now),
                     Err(error) => return self.failed(source, &error),
                 }
             }
@@ -513,17 +548,39 @@ impl Gateway {
         ReceivedEvent::new(DeliveryVerdict::Duplicate, Some(event.id), response).matched_by(same)
     }
 
-    /// Waits for an event to end; returns the event as it is then, and its receipt if it has ended.
-    async fn wait(&self, event: &Event, within: Duration) -> Result<(Event, Option<Receipt>), StoreError> {
-        let stands = match event.state.ended() {
-            Some(_) => event.clone(),
-            None => self.dispatcher.wait_for_end(event.id, within).await?.unwrap_or_else(|| event.clone()),
-        };
-        let receipt = match stands.state.ended() {
+    /// Waits for an event to end.
+    async fn wait(&self, event: &Event, within: Duration) -> Result<WaitedEvent, StoreError> {
+        if event.state.ended().is_some() {
+            return self.read_receipt(event.clone()).await;
+        }
+        self.wait_registered(self.dispatcher.register_wait(event.id), event, None, within).await
+    }
+
+    /// The same with a wait that is registered. `known`: the event as it was written after that.
+    async fn wait_registered(
+        &self,
+        waiter: EndWaiter<'_>,
+        event: &Event,
+        known: Option<&Event>,
+        within: Duration,
+    ) -> Result<WaitedEvent, StoreError> {
+        match Dispatcher::wait_registered(waiter, known, within).await? {
+            Completion::Told(end) => match end.receipt {
+                ReceiptUpdate::Replace(_) => Ok(WaitedEvent::Written(end)),
+                ReceiptUpdate::Unchanged => self.read_receipt(end.event.clone()).await,
+            },
+            Completion::Stored(Some(stands)) => self.read_receipt(*stands).await,
+            Completion::Stored(None) => self.read_receipt(event.clone()).await,
+        }
+    }
+
+    /// This event, with its receipt if it has ended.
+    async fn read_receipt(&self, event: Event) -> Result<WaitedEvent, StoreError> {
+        let receipt = match event.state.ended() {
             Some(_) => self.store.receipt(event.id).await?,
             None => None,
         };
-        Ok((stands, receipt))
+        Ok(WaitedEvent::Read(Box::new(event), receipt))
     }
 
     fn failed(&self, source: &Source, error: &StoreError) -> ReceivedEvent {

@@ -10,7 +10,7 @@ use crate::decide::event::Event;
 use crate::decide::id::EventId;
 use crate::decide::limits;
 use crate::decide::time::Duration;
-use crate::decide::transition::{ReceiptUpdate, Transition};
+use crate::decide::transition::Transition;
 use crate::observe::metrics::{Metrics, StoreOp};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -36,8 +36,8 @@ const LOST_BATCHES_MAX: usize = 16;
 /// Batches the calls to a store. Cheap to clone.
 #[derive(Clone)]
 pub struct Batcher {
-    claims: mpsc::Sender<BatchJob<Arc<NewEvent>, ClaimResult>>,
-    advances: mpsc::Sender<BatchJob<Transition, AdvanceResult>>,
+    claims: mpsc::Sender<ClaimJob>,
+    advances: mpsc::Sender<AdvanceJob>,
     last_write: LastWriteStatus,
 }
 
@@ -63,6 +63,9 @@ struct BatchJob<In, Out> {
     reply: oneshot::Sender<Result<Out, StoreError>>,
 }
 
+type ClaimJob = BatchJob<Arc<NewEvent>, ClaimResult>;
+type AdvanceJob = BatchJob<Transition, AdvanceResult>;
+
 /// The queued jobs, shared by all feeders.
 type BatchQueue<In, Out> = Arc<Mutex<mpsc::Receiver<BatchJob<In, Out>>>>;
 
@@ -74,9 +77,14 @@ impl Batcher {
     pub fn start(store: Arc<dyn Store>, metrics: Arc<Metrics>) -> Self {
         let (claims, claim_jobs) = mpsc::channel(limits::CLAIMS_WAITING_MAX);
         let (advances, advance_jobs) = mpsc::channel(limits::CLAIMS_WAITING_MAX);
-        let (claim_jobs, advance_jobs) = (Arc::new(Mutex::new(claim_jobs)), Arc::new(Mutex::new(advance_jobs)));
         let last_write = LastWriteStatus::default();
         let lost = Arc::new(Semaphore::new(LOST_BATCHES_MAX));
+        if store.writes_together() {
+            let jobs = (claim_jobs, advance_jobs);
+            tokio::spawn(feed_together(store, jobs, metrics, last_write.clone(), lost));
+            return Self { claims, advances, last_write };
+        }
+        let (claim_jobs, advance_jobs) = (Arc::new(Mutex::new(claim_jobs)), Arc::new(Mutex::new(advance_jobs)));
         for _ in 0..store.batches_at_once() {
             tokio::spawn(feed_claims(
                 store.clone(),
@@ -125,33 +133,44 @@ async fn feed_claims(
     last_write: LastWriteStatus,
     lost: Arc<Semaphore>,
 ) {
-    while let Some(batch) = gather(&jobs, |new| new.payload.body.len()).await {
-        let (mut inputs, mut waiting): (Vec<_>, Vec<_>) =
-            batch.into_iter().map(|BatchJob { input, then, reply }| (input, (then, reply))).unzip();
-        while !inputs.is_empty() {
-            let (asked, size) = (Instant::now(), inputs.len());
-            let (answers, was_lost) = ask(|| store.claim(inputs.clone())).await;
-            meter.batch(size);
-            meter.store_call(StoreOp::Claim, asked.elapsed(), answers.is_ok());
-            // A batch of duplicates wrote nothing, so it says nothing about writes.
-            match &answers {
-                Ok(claims) if claims.iter().any(|claim| matches!(claim, ClaimResult::New { .. })) => {
-                    last_write.record(true);
-                }
-                Ok(_) => {}
-                Err(_) => last_write.record(false),
+    while let Some(batch) = gather(&jobs, body_bytes).await {
+        claim_batch(&store, batch, None, (&meter, &last_write, &lost)).await;
+    }
+}
+
+/// Claims a batch. `first`: the answers, if the store was asked once already, and when it was.
+async fn claim_batch(
+    store: &Arc<dyn Store>,
+    batch: Vec<ClaimJob>,
+    mut first: Option<(Instant, Result<Vec<ClaimResult>, StoreError>)>,
+    (meter, last_write, lost): (&Metrics, &LastWriteStatus, &Arc<Semaphore>),
+) {
+    let (mut inputs, mut waiting): (Vec<_>, Vec<_>) =
+        batch.into_iter().map(|BatchJob { input, then, reply }| (input, (then, reply))).unzip();
+    while !inputs.is_empty() {
+        let (asked, first) = first.take().map_or_else(|| (Instant::now(), None), |(at, answers)| (at, Some(answers)));
+        let size = inputs.len();
+        let (answers, was_lost) = ask(first, || store.claim(inputs.clone())).await;
+        meter.batch(size);
+        meter.store_call(StoreOp::Claim, asked.elapsed(), answers.is_ok());
+        // A batch of duplicates wrote nothing, so it says nothing about writes.
+        match &answers {
+            Ok(claims) if claims.iter().any(|claim| matches!(claim, ClaimResult::New { .. })) => {
+                last_write.record(true);
             }
-            if answers.is_err()
-                && was_lost
-                && let Ok(permit) = lost.clone().try_acquire_owned()
-            {
-                let ids = inputs.iter().map(|new| new.event.id);
-                let thens = waiting.iter_mut().map(|(then, _)| then.take());
-                let claims = ids.zip(thens).filter_map(|(id, then)| Some((id, then?))).collect();
-                tokio::spawn(look_up(Arc::downgrade(&store), claims, permit));
-            }
-            (inputs, waiting) = settle(inputs, waiting, answers);
+            Ok(_) => {}
+            Err(_) => last_write.record(false),
         }
+        if answers.is_err()
+            && was_lost
+            && let Ok(permit) = lost.clone().try_acquire_owned()
+        {
+            let ids = inputs.iter().map(|new| new.event.id);
+            let thens = waiting.iter_mut().map(|(then, _)| then.take());
+            let claims = ids.zip(thens).filter_map(|(id, then)| Some((id, then?))).collect();
+            tokio::spawn(look_up(Arc::downgrade(store), claims, permit));
+        }
+        (inputs, waiting) = settle(inputs, waiting, answers);
     }
 }
 
@@ -161,58 +180,126 @@ async fn feed_advances(
     meter: Arc<Metrics>,
     last_write: LastWriteStatus,
 ) {
-    let size = |change: &Transition| {
-        let receipt = match &change.receipt {
-            ReceiptUpdate::Replace(Some(receipt)) => receipt.body.len(),
-            ReceiptUpdate::Replace(None) | ReceiptUpdate::Unchanged => 0,
-        };
-        let output = change.attempt.as_ref().map_or(0, |tried| tried.output.len());
-        receipt + output + change.payload.as_ref().map_or(0, |payload| payload.body.len())
-    };
-    while let Some(batch) = gather(&jobs, size).await {
+    while let Some(batch) = gather(&jobs, change_bytes).await {
         let (inputs, replies): (Vec<_>, Vec<_>) = batch.into_iter().map(|job| (job.input, job.reply)).unzip();
         let asked = Instant::now();
         let answers = store.advance(inputs).await;
-        meter.store_call(StoreOp::Advance, asked.elapsed(), answers.is_ok());
-        match answers {
-            Ok(answers) => {
-                for (reply, answer) in replies.into_iter().zip(answers) {
-                    reply.send(Ok(answer)).unwrap_or_default();
-                }
+        reply_to_advances(replies, asked, answers, (&meter, &last_write));
+    }
+}
+
+fn reply_to_advances(
+    replies: Vec<oneshot::Sender<Result<AdvanceResult, StoreError>>>,
+    asked: Instant,
+    answers: Result<Vec<AdvanceResult>, StoreError>,
+    (meter, last_write): (&Metrics, &LastWriteStatus),
+) {
+    meter.store_call(StoreOp::Advance, asked.elapsed(), answers.is_ok());
+    match answers {
+        Ok(answers) => {
+            for (reply, answer) in replies.into_iter().zip(answers) {
+                reply.send(Ok(answer)).unwrap_or_default();
             }
-            Err(error) => {
-                // A success says nothing about claims: a full Redis can still end events.
-                last_write.record(false);
-                for reply in replies {
-                    reply.send(Err(error.clone())).unwrap_or_default();
-                }
+        }
+        Err(error) => {
+            // A success says nothing about claims: a full Redis can still end events.
+            last_write.record(false);
+            for reply in replies {
+                reply.send(Err(error.clone())).unwrap_or_default();
             }
         }
     }
 }
 
+/// Feeds a store with one writer: claims and transitions that are queued at the same time are one write. With a feeder
+/// for each kind, one kind would always wait for the commit of the other.
+async fn feed_together(
+    store: Arc<dyn Store>,
+    (mut claim_jobs, mut advance_jobs): (mpsc::Receiver<ClaimJob>, mpsc::Receiver<AdvanceJob>),
+    meter: Arc<Metrics>,
+    last_write: LastWriteStatus,
+    lost: Arc<Semaphore>,
+) {
+    loop {
+        let (mut claims, mut advances) = (Vec::new(), Vec::new());
+        tokio::select! {
+            Some(first) = claim_jobs.recv() => claims.push(first),
+            Some(first) = advance_jobs.recv() => advances.push(first),
+            else => return,
+        }
+        // Let other tasks queue their jobs first.
+        tokio::task::yield_now().await;
+        take_queued(&mut claim_jobs, &mut claims, body_bytes);
+        take_queued(&mut advance_jobs, &mut advances, change_bytes);
+        let inputs = claims.iter().map(|job| job.input.clone()).collect();
+        let (changes, replies): (Vec<_>, Vec<_>) = advances.into_iter().map(|job| (job.input, job.reply)).unzip();
+        let asked = Instant::now();
+        let (claimed, advanced) = match (claims.is_empty(), changes.is_empty()) {
+            (true, _) => (None, Some(store.advance(changes).await)),
+            (false, true) => (Some(store.claim(inputs).await), None),
+            (false, false) => {
+                let (claimed, advanced) = store.write_together(inputs, changes).await;
+                (Some(claimed), Some(advanced))
+            }
+        };
+        if let Some(advanced) = advanced {
+            reply_to_advances(replies, asked, advanced, (&meter, &last_write));
+        }
+        if let Some(claimed) = claimed {
+            claim_batch(&store, claims, Some((asked, claimed)), (&meter, &last_write, &lost)).await;
+        }
+    }
+}
+
+/// The bytes that a claim writes.
+fn body_bytes(new: &Arc<NewEvent>) -> usize {
+    new.payload.body.len()
+}
+
+/// The bytes that a transition writes.
+fn change_bytes(change: &Transition) -> usize {
+    let receipt = change.receipt.written().map_or(0, |receipt| receipt.body.len());
+    let output = change.attempt.as_ref().map_or(0, |tried| tried.output.len());
+    receipt + output + change.payload.as_ref().map_or(0, |payload| payload.body.len())
+}
+
 /// Waits for a job, then takes those that are queued, up to the limits. `None` if no more can come.
 async fn gather<In, Out>(jobs: &BatchQueue<In, Out>, size: impl Fn(&In) -> usize) -> Option<Vec<BatchJob<In, Out>>> {
     let mut jobs = jobs.lock().await;
-    let first = jobs.recv().await?;
-    let mut bytes = size(&first.input);
-    let mut batch = vec![first];
+    let mut batch = vec![jobs.recv().await?];
     // Let other tasks queue their jobs first: what ends together is written together.
     tokio::task::yield_now().await;
+    take_queued(&mut jobs, &mut batch, size);
+    Some(batch)
+}
+
+/// Takes the jobs that are queued, until the batch is at its limits.
+fn take_queued<In, Out>(
+    jobs: &mut mpsc::Receiver<BatchJob<In, Out>>,
+    batch: &mut Vec<BatchJob<In, Out>>,
+    size: impl Fn(&In) -> usize,
+) {
+    let mut bytes: usize = batch.iter().map(|job| size(&job.input)).sum();
     while batch.len() < limits::BATCH_CLAIMS_MAX && bytes < limits::BATCH_BYTES_MAX {
         let Ok(job) = jobs.try_recv() else { break };
         bytes += size(&job.input);
         batch.push(job);
     }
-    Some(batch)
 }
 
 /// Calls the store, and again with the same ids while it does not confirm the write: claims are idempotent by id. Also
-/// returns whether a response was lost.
-async fn ask<'a, T>(call: impl Fn() -> StoreFuture<'a, T>) -> (Result<T, StoreError>, bool) {
+/// returns whether a response was lost. `first`: the answer to the first call, if it was made already.
+async fn ask<'a, T>(
+    mut first: Option<Result<T, StoreError>>,
+    call: impl Fn() -> StoreFuture<'a, T>,
+) -> (Result<T, StoreError>, bool) {
     let mut lost = false;
     for _ in 1..ASKS {
-        match call().await {
+        let answer = match first.take() {
+            Some(answer) => answer,
+            None => call().await,
+        };
+        match answer {
             Err(StoreError::Unsure(_)) => tokio::time::sleep(ASK_AGAIN).await,
             answer => return (answer, lost),
         }

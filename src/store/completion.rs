@@ -55,8 +55,7 @@ impl<T: Clone> CompletionWaiters<T> {
         self.all().remove(&id);
     }
 
-    /// Waits for an event to end, until a time. `next_look` says after what time the store is asked again; `None`: an
-    /// event like this is not waited for. A store that is down meanwhile is asked again: this process may be told of the end.
+    /// Waits for an event to end, until a time, beginning with a look at the store: see [`CompletionWaiter::wait`].
     pub(crate) async fn wait(
         &self,
         store: &dyn Store,
@@ -64,57 +63,114 @@ impl<T: Clone> CompletionWaiters<T> {
         until: Instant,
         next_look: impl Fn(&Event) -> Option<Duration>,
     ) -> Result<Completion<T>, StoreError> {
-        let mut hints = store.hints();
-        loop {
-            // Before the store is asked: an end after that is told.
-            let mut waiter = self.register(id);
-            let looked = tokio::select! {
-                told = waiter.told() => match told {
-                    Some(end) => return Ok(Completion::Told(end)),
-                    None => continue,
-                },
-                looked = store.get(id) => looked,
-                () = tokio::time::sleep_until(until.max(Instant::now() + LOOK_TIME)) => {
-                    Err(StoreError::down("it did not respond in time"))
-                }
-            };
-            let now = Instant::now();
-            let look = match looked {
-                Err(error @ StoreError::Broken(_)) => return Err(error),
-                Err(error) if now >= until => return Err(error),
-                Err(_) => JOIN_LOOK,
-                Ok(event) => match event.as_ref().and_then(&next_look) {
-                    Some(look) if now < until => look,
-                    _ => return Ok(Completion::Stored(event.map(Box::new))),
-                },
-            };
-            tokio::select! {
-                told = waiter.told() => if let Some(end) = told { return Ok(Completion::Told(end)) },
-                () = may_be_over(&mut hints, id) => {}
-                () = tokio::time::sleep_until(until.min(now + look)) => {}
-            }
-        }
+        self.register(store, id).wait(None, until, next_look).await
     }
 
-    fn register(&self, id: EventId) -> CompletionWaiter<'_, T> {
-        let told = self.all().entry(id).or_insert_with(|| watch::Sender::new(None)).subscribe();
-        CompletionWaiter { waiters: self, id, told: Some(told) }
+    /// Registers a wait. An end that this process writes from now on is told to it.
+    pub(crate) fn register<'a>(&'a self, store: &'a dyn Store, id: EventId) -> CompletionWaiter<'a, T> {
+        let mut waiter = CompletionWaiter { waiters: self, store, hints: store.hints(), id, told: None };
+        waiter.subscribe();
+        waiter
+    }
+
+    /// Whether a wait for this event is registered.
+    pub(crate) fn is_awaited(&self, id: EventId) -> bool {
+        self.all().contains_key(&id)
     }
 }
 
-/// One wait.
-struct CompletionWaiter<'a, T: Clone> {
+/// One wait for an event, registered before it begins.
+pub(crate) struct CompletionWaiter<'a, T: Clone> {
     waiters: &'a CompletionWaiters<T>,
+    store: &'a dyn Store,
+    hints: Option<Receiver<ChangeHint>>,
     id: EventId,
-    /// `None` only while it is dropped.
+    /// `None` only while it is registered again or dropped.
     told: Option<watch::Receiver<Option<T>>>,
 }
 
 impl<T: Clone> CompletionWaiter<'_, T> {
-    /// The end; `None`: this process will not end the event.
-    async fn told(&mut self) -> Option<T> {
-        self.told.as_mut()?.wait_for(Option::is_some).await.ok()?.clone()
+    /// Waits for the event to end, until a time. `known`: the event as it was written or read after this wait was
+    /// registered; without it the store is asked first. `next_look` says after what time the store is asked again;
+    /// `None`: an event like this is not waited for. A store that is down meanwhile is asked again: this process may be
+    /// told of the end.
+    pub(crate) async fn wait(
+        mut self,
+        known: Option<&Event>,
+        until: Instant,
+        next_look: impl Fn(&Event) -> Option<Duration>,
+    ) -> Result<Completion<T>, StoreError> {
+        let mut known = known.and_then(&next_look);
+        loop {
+            let look = match known.take() {
+                Some(look) => look,
+                None => match self.look(until, &next_look).await? {
+                    WaitStep::Over(completion) => return Ok(completion),
+                    WaitStep::AskAgain => continue,
+                    WaitStep::AskIn(look) => look,
+                },
+            };
+            let Self { hints, told, id, .. } = &mut self;
+            tokio::select! {
+                told = end_told(told) => match told {
+                    Some(end) => return Ok(Completion::Told(end)),
+                    None => self.subscribe(),
+                },
+                () = may_be_over(hints, *id) => {}
+                () = tokio::time::sleep_until(until.min(Instant::now() + look)) => {}
+            }
+        }
     }
+
+    /// Asks the store for the event, unless its end is told first.
+    async fn look(
+        &mut self,
+        until: Instant,
+        next_look: impl Fn(&Event) -> Option<Duration>,
+    ) -> Result<WaitStep<T>, StoreError> {
+        let looked = tokio::select! {
+            told = end_told(&mut self.told) => {
+                if told.is_none() {
+                    self.subscribe(); // before the store is asked again: an end after that is told
+                }
+                return Ok(told.map_or(WaitStep::AskAgain, |end| WaitStep::Over(Completion::Told(end))));
+            }
+            looked = self.store.get(self.id) => looked,
+            () = tokio::time::sleep_until(until.max(Instant::now() + LOOK_TIME)) => {
+                Err(StoreError::down("it did not respond in time"))
+            }
+        };
+        let is_late = Instant::now() >= until;
+        match looked {
+            Err(error @ StoreError::Broken(_)) => Err(error),
+            Err(error) if is_late => Err(error),
+            Err(_) => Ok(WaitStep::AskIn(JOIN_LOOK)),
+            Ok(event) => match event.as_ref().and_then(next_look) {
+                Some(look) if !is_late => Ok(WaitStep::AskIn(look)),
+                _ => Ok(WaitStep::Over(Completion::Stored(event.map(Box::new)))),
+            },
+        }
+    }
+
+    fn subscribe(&mut self) {
+        let mut all = self.waiters.all();
+        self.told = Some(all.entry(self.id).or_insert_with(|| watch::Sender::new(None)).subscribe());
+    }
+}
+
+/// What a look at the store led to.
+enum WaitStep<T> {
+    /// The wait is over.
+    Over(Completion<T>),
+    /// The store is asked again at once.
+    AskAgain,
+    /// The store is asked again after this time.
+    AskIn(Duration),
+}
+
+/// The end; `None`: this process will not end the event.
+async fn end_told<T: Clone>(told: &mut Option<watch::Receiver<Option<T>>>) -> Option<T> {
+    told.as_mut()?.wait_for(Option::is_some).await.ok()?.clone()
 }
 
 impl<T: Clone> Drop for CompletionWaiter<'_, T> {
@@ -179,6 +235,25 @@ mod tests {
         assert_eq!(ends.all().len(), 1);
         drop(other);
         assert!(ends.all().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_wait_for_an_event_that_was_just_written_is_told_of_its_end_without_a_look_at_the_store() {
+        let store = MemoryStore::new(StoreClock::manual(Timestamp(1)));
+        let id = claimed(&store, "one").await;
+        let event = store.get(id).await.expect("memory answers").expect("it was claimed");
+        let ends = CompletionWaiters::default();
+        let elsewhere = MemoryStore::new(StoreClock::manual(Timestamp(1))); // a look there finds nothing
+        let (until, hour) = (Instant::now() + Duration::from_hours(1), |_: &Event| Some(Duration::from_hours(1)));
+        let (early, late) = (ends.register(&elsewhere, id), ends.register(&elsewhere, id));
+        assert!(ends.is_awaited(id));
+        let mut late = Box::pin(late.wait(Some(&event), until, hour));
+        assert!((&mut late).now_or_never().is_none());
+        ends.tell(id, || "the end");
+        assert_eq!(late.await.expect("nothing is asked"), Completion::Told("the end"));
+        let early = early.wait(Some(&event), until, hour).await;
+        assert_eq!(early.expect("nothing is asked"), Completion::Told("the end"), "told before the wait began");
+        assert!(!ends.is_awaited(id));
     }
 
     #[tokio::test]

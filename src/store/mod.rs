@@ -75,6 +75,13 @@ use tokio::sync::{broadcast, watch};
 /// The future of a store call. Boxed, because stores are chosen at run time.
 pub type StoreFuture<'a, T, E = StoreError> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>;
 
+/// The future of claims and transitions that are written together.
+pub type WriteTogetherFuture<'a> = Pin<
+    Box<
+        dyn Future<Output = (Result<Vec<ClaimResult>, StoreError>, Result<Vec<AdvanceResult>, StoreError>)> + Send + 'a,
+    >,
+>;
+
 /// The part of a store that the engine needs and that involves no rule: clock, payloads, receipts, notes, hints and
 /// health. Each store implements it directly.
 pub trait StoreBackend: Send + Sync + 'static {
@@ -172,6 +179,18 @@ pub trait Store: StoreBackend {
 
     /// Writes these transitions: each is a compare-and-swap of revision n-1 for n, and may lose.
     fn advance(&self, changes: Vec<Transition>) -> StoreFuture<'_, Vec<AdvanceResult>>;
+
+    /// Claims these events and writes these transitions, each as [`Store::claim`] and [`Store::advance`] do, and in one
+    /// commit if [`Store::writes_together`].
+    fn write_together(&self, batch: Vec<Arc<NewEvent>>, changes: Vec<Transition>) -> WriteTogetherFuture<'_> {
+        Box::pin(async move { tokio::join!(self.claim(batch), self.advance(changes)) })
+    }
+
+    /// Whether claims and transitions share commits: where there is one writer, so that those of one kind would wait for
+    /// the commit of the other.
+    fn writes_together(&self) -> bool {
+        false
+    }
 
     /// Writes one transition, then runs a SQL statement, in one transaction of their own: both or neither. Only for
     /// stores that are databases; the config rejects `sql` with any other.

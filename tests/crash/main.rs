@@ -26,6 +26,7 @@ mod seed;
 mod senders;
 #[path = "../support/mod.rs"]
 mod support;
+mod waiting_senders;
 
 /// The everyday number of rounds, or with `HOOKONCE_FULL` the number for a release.
 fn rounds(everyday: usize, full: usize) -> usize {

@@ -32,7 +32,8 @@ use crate::decide::time::{Duration, duration_text};
 use crate::decide::verify::VerificationScheme;
 use crate::lease::boottime;
 use receiver_response::{ReceiverResponse, read_response};
-use reqwest::{Client, Url};
+use request::RequestTemplate;
+use reqwest::{Client, Method, Request, Url};
 use rustls_platform_verifier::BuilderVerifierExt as _;
 use std::error::Error;
 use std::io;
@@ -60,6 +61,7 @@ pub(super) struct ForwardAction {
 /// The HTTP client of one receiver.
 pub(super) struct ReceiverClient {
     receiver: ReceiverPlan,
+    template: RequestTemplate,
     client: Client,
     signs: Option<VerificationScheme>,
     /// `None`: a field chooses the host, so one event's failure says nothing about another's receiver.
@@ -131,7 +133,7 @@ impl ReceiverClient {
         let signs = receiver.sign.as_ref().map(request::signing).transpose();
         let signs = signs.map_err(|why| ActionBuildError(cannot(why)))?;
         let breaker = (!url_template::names_host(&receiver.url)).then(Mutex::default);
-        Ok(Self { receiver, client, signs, breaker })
+        Ok(Self { template: RequestTemplate::of(&receiver), receiver, client, signs, breaker })
     }
 
     /// Sends GET without a body and ignores the response's; `Err` says why it was not a 2xx, without the URL.
@@ -149,19 +151,20 @@ impl ReceiverClient {
 
     /// Sends the request; `Err` says why nothing was sent.
     async fn send(&self, attempt: Attempt<'_>) -> Result<ForwardResult, String> {
-        let Self { receiver, client, signs, .. } = self;
+        let Self { receiver, template, client, signs, .. } = self;
         let Attempt { payload, lease, .. } = attempt;
         let url = self.url(attempt)?;
-        let headers = request::headers(receiver, signs.as_ref(), &attempt).map_err(|unfit| unfit.to_string())?;
+        let mut request = Request::new(Method::POST, url);
+        *request.headers_mut() = template.headers(signs.as_ref(), &attempt).map_err(|unfit| unfit.to_string())?;
+        *request.body_mut() = Some(payload.body.clone().into());
         let until = Instant::now() + receiver.timeout;
-        let request = client.post(url).headers(headers).body(payload.body.clone());
         let answer = tokio::select! {
             biased;
             over = lease.ended() => {
                 let outcome = Outcome::Unknown { why: format!("{} before the receiver responded", over.why()) };
                 return Ok(ForwardResult { outcome, health: ReceiverHealth::Unknown });
             }
-            answer = timeout_at(until, request.send()) => answer,
+            answer = timeout_at(until, client.execute(request)) => answer,
         };
         match answer {
             Ok(Ok(response)) => {
@@ -183,12 +186,11 @@ impl ReceiverClient {
 
     /// The URL of an event. If it has a field in it, an IP address is checked here, a name when it is resolved.
     fn url(&self, attempt: Attempt<'_>) -> Result<Url, String> {
-        let template = &self.receiver.url;
-        if template.fields().next().is_none() {
-            return Url::parse(&template.to_string())
-                .map_err(|error| format!("the receiver's URL is invalid: {error}"));
+        if let Some(url) = self.template.url() {
+            return url;
         }
-        let url = url_template::fill(template, &attempt.event.fields).map_err(|unfilled| unfilled.to_string())?;
+        let url =
+            url_template::fill(&self.receiver.url, &attempt.event.fields).map_err(|unfilled| unfilled.to_string())?;
         // A URL has an IPv6 address in brackets.
         let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
         if let Ok(address) = host.parse::<IpAddr>() {

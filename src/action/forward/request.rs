@@ -1,14 +1,16 @@
-//! The headers sent to a receiver, and its HTTP client.
+//! The requests to a receiver: what of them is the same for every event, and the HTTP client.
 
 use super::ip_filter::{DnsResolver, FilteringResolver};
 use crate::action;
 use crate::action::Attempt;
-use crate::action::plan::{FieldTemplateError, Http2Mode, ReceiverPlan, SigningKey};
+use crate::action::plan::{
+    FieldTemplate, FieldTemplateError, Http2Mode, ReceiverHeaderValue, ReceiverPlan, SigningKey,
+};
 use crate::decide::event::Event;
 use crate::decide::time::Duration;
 use crate::decide::verify::VerificationScheme;
 use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Client, redirect};
+use reqwest::{Client, Url, redirect};
 use std::fmt;
 use std::sync::Arc;
 
@@ -60,52 +62,125 @@ impl fmt::Display for RequestHeaderError {
     }
 }
 
-/// All headers of a request: content type and encoding, the sender's headers that the route passes on, those it sets,
-/// and our own. Nothing else of the delivery is sent.
-pub(super) fn headers(
-    to: &ReceiverPlan,
-    signs: Option<&VerificationScheme>,
-    attempt: &Attempt<'_>,
-) -> Result<HeaderMap, RequestHeaderError> {
-    let Attempt { event, payload, .. } = attempt;
-    let mut headers = HeaderMap::new();
-    let passed = to.pass.iter().flat_map(|name| payload.all(name).map(move |value| (&**name, value)));
-    let told = [&CONTENT_TYPE, &CONTENT_ENCODING].map(HeaderName::as_str);
-    let told = told.iter().filter_map(|name| Some((*name, payload.header(name)?)));
-    for (name, value) in passed.chain(told) {
-        // An incoming header that is not valid for sending is dropped.
-        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
-            headers.append(name, value);
-        }
-    }
-    for (name, text) in &to.set {
-        let value = HeaderValue::try_from(text.fill(&event.fields).map_err(RequestHeaderError::Field)?);
-        let (Ok(header), Ok(value)) = (HeaderName::try_from(&**name), value) else {
-            return Err(RequestHeaderError::Header(name.clone()));
-        };
-        headers.insert(header, value);
-    }
-    for (name, value) in hookonce_headers(signs, attempt) {
-        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
-            headers.insert(name, value);
-        }
-    }
-    Ok(headers)
+/// The part of a receiver's requests that is the same for every event.
+pub(super) struct RequestTemplate {
+    /// The URL, or why it is none; `None`: it has a field in it.
+    url: Option<Result<Url, String>>,
+    /// Headers of the sender that it is passed: as they are kept, and as they are sent.
+    pass: Vec<(String, HeaderName)>,
+    set: Vec<SetHeader>,
 }
 
-/// The headers that hookonce itself writes.
-fn hookonce_headers(signs: Option<&VerificationScheme>, attempt: &Attempt<'_>) -> Vec<(String, String)> {
+/// A header that is set for a receiver.
+enum SetHeader {
+    /// With the same value for every event.
+    Fixed(HeaderName, HeaderValue),
+    /// With fields in its value.
+    Filled(HeaderName, FieldTemplate),
+    /// It cannot be sent.
+    Unfit(String),
+}
+
+impl SetHeader {
+    fn of((name, value): &(String, ReceiverHeaderValue)) -> Self {
+        let Ok(header) = HeaderName::try_from(&**name) else { return Self::Unfit(name.clone()) };
+        let text = match value {
+            ReceiverHeaderValue::Template(template) if template.fields().next().is_some() => {
+                return Self::Filled(header, template.clone());
+            }
+            ReceiverHeaderValue::Template(template) => template.to_string(),
+            ReceiverHeaderValue::Secret(text) => text.clone(),
+        };
+        HeaderValue::try_from(text).map_or_else(|_| Self::Unfit(name.clone()), |value| Self::Fixed(header, value))
+    }
+
+    fn add(&self, event: &Event, to: &mut HeaderMap) -> Result<(), RequestHeaderError> {
+        let (name, value) = match self {
+            Self::Fixed(name, value) => (name, value.clone()),
+            Self::Filled(name, template) => {
+                let text = template.fill(&event.fields).map_err(RequestHeaderError::Field)?;
+                let unfit = |_| RequestHeaderError::Header(name.as_str().to_owned());
+                (name, HeaderValue::try_from(text).map_err(unfit)?)
+            }
+            Self::Unfit(name) => return Err(RequestHeaderError::Header(name.clone())),
+        };
+        to.insert(name.clone(), value);
+        Ok(())
+    }
+}
+
+impl RequestTemplate {
+    pub(super) fn of(to: &ReceiverPlan) -> Self {
+        let fixed = to.url.fields().next().is_none();
+        let parsed =
+            || Url::parse(&to.url.to_string()).map_err(|error| format!("the receiver's URL is invalid: {error}"));
+        let passed = |name: &String| Some((name.clone(), HeaderName::try_from(&**name).ok()?));
+        Self {
+            url: fixed.then(parsed),
+            pass: to.pass.iter().filter_map(passed).collect(),
+            set: to.set.iter().map(SetHeader::of).collect(),
+        }
+    }
+
+    /// The URL, if it is the same for every event.
+    pub(super) fn url(&self) -> Option<Result<Url, String>> {
+        self.url.clone()
+    }
+
+    /// All headers of a request: content type and encoding, the sender's headers that the route passes on, those it
+    /// sets, and our own. Nothing else of the delivery is sent.
+    pub(super) fn headers(
+        &self,
+        signs: Option<&VerificationScheme>,
+        attempt: &Attempt<'_>,
+    ) -> Result<HeaderMap, RequestHeaderError> {
+        let mut headers = HeaderMap::with_capacity(HEADERS_USUAL);
+        let passed =
+            self.pass.iter().flat_map(|(kept, name)| attempt.payload.all(kept).map(move |value| (name, value)));
+        let framing = [&CONTENT_TYPE, &CONTENT_ENCODING];
+        let framing = framing.into_iter().filter_map(|name| Some((name, attempt.payload.header(name.as_str())?)));
+        for (name, value) in passed.chain(framing) {
+            // An incoming header that is not valid for sending is dropped.
+            if let Ok(value) = HeaderValue::from_str(value) {
+                headers.append(name.clone(), value);
+            }
+        }
+        for header in &self.set {
+            header.add(attempt.event, &mut headers)?;
+        }
+        add_hookonce_headers(signs, attempt, &mut headers);
+        Ok(headers)
+    }
+}
+
+/// How many headers a request usually has room for before its map grows.
+const HEADERS_USUAL: usize = 16;
+
+/// Adds the headers that hookonce itself writes.
+fn add_hookonce_headers(signs: Option<&VerificationScheme>, attempt: &Attempt<'_>, to: &mut HeaderMap) {
     let Attempt { event, payload, at, digest, .. } = attempt;
-    let mut own = vec![
-        ("idempotency-key".to_owned(), event.idempotency_key()),
-        ("hookonce-event".to_owned(), event.id.to_string()),
-        ("hookonce-attempt".to_owned(), event.attempt.to_string()),
-    ];
-    own.extend(digest.map(|digest| ("hookonce-digest".to_owned(), digest.to_owned())));
-    own.extend(event.is_rollback().then(|| ("hookonce-rollback".to_owned(), "1".to_owned())));
-    own.extend(action::trace_headers(attempt).into_iter().map(|(name, value)| (name.to_owned(), value)));
-    own.extend(signs.into_iter().flat_map(|scheme| scheme.proof(&message_id(event), *at, &payload.body)));
-    own
+    let mut add = |name, value: String| {
+        if let Ok(value) = HeaderValue::try_from(value) {
+            to.insert(name, value);
+        }
+    };
+    add(HeaderName::from_static("idempotency-key"), event.idempotency_key());
+    add(HeaderName::from_static("hookonce-event"), event.id.to_string());
+    add(HeaderName::from_static("hookonce-attempt"), event.attempt.to_string());
+    if let Some(digest) = digest {
+        add(HeaderName::from_static("hookonce-digest"), (*digest).to_owned());
+    }
+    if event.is_rollback() {
+        add(HeaderName::from_static("hookonce-rollback"), "1".to_owned());
+    }
+    for (name, value) in action::trace_headers(attempt) {
+        add(HeaderName::from_static(name), value);
+    }
+    for (name, value) in signs.into_iter().flat_map(|scheme| scheme.proof(&message_id(event), *at, &payload.body)) {
+        if let Ok(name) = HeaderName::try_from(name) {
+            add(name, value);
+        }
+    }
 }
 
 /// The message id, the same for all attempts of one life. The standard forbids dots, which would make the signed

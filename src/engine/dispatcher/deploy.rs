@@ -11,6 +11,7 @@ use crate::action::{Attempt, Lease, boottime};
 use crate::decide::action_kind::ActionKind;
 use crate::decide::event::{Event, EventStep, Origin, Outcome};
 use crate::decide::source::OnUnhealthy;
+use crate::decide::transition::ReceiptUpdate;
 use crate::lease::deadline;
 use crate::lease::renewal::{self, ASK_AGAIN};
 use crate::observe::log::StateDetails;
@@ -188,7 +189,7 @@ impl Dispatcher {
                 }
                 Some((is, now)) => {
                     let ended = AdvanceResult::Written { event: Box::new(is), now };
-                    self.report_advance(&ended, None, None, "");
+                    self.report_advance(&ended, None, ReceiptUpdate::Unchanged, StateDetails::default());
                     return None;
                 }
                 None if at_failure == AtStoreFailure::Abandon && lease.term().over().is_some() => {

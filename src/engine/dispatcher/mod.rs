@@ -25,13 +25,13 @@ use crate::decide::retry::Jitter;
 use crate::decide::source::{InDoubtPolicy, Route};
 use crate::decide::sql_template::BoundStatement;
 use crate::decide::time::{Duration, Timestamp};
-use crate::decide::transition::Transition;
+use crate::decide::transition::{ReceiptUpdate, Transition};
 use crate::lease::renewal;
 use crate::observe::log;
 use crate::observe::log::StateDetails;
 use crate::observe::metrics::{Metrics, StoreOp};
 use crate::store::batch::Batcher;
-use crate::store::completion::{Completion, CompletionWaiters, JOIN_LOOK};
+use crate::store::completion::{Completion, CompletionWaiter, CompletionWaiters, JOIN_LOOK};
 use crate::store::{
     AdvanceResult, ChangeHint, RetentionPolicies, SqlOutcome, SqlPermit, Store, StoreError, StoredValue,
 };
@@ -63,7 +63,7 @@ struct DispatcherState {
     lanes: HashMap<Arc<str>, HashMap<Arc<str>, Arc<Lane>>>,
     keeps: Arc<RetentionPolicies>,
     news: broadcast::Sender<Event>,
-    ends: CompletionWaiters<Event>,
+    ends: CompletionWaiters<Arc<WrittenEnd>>,
     output: broadcast::Sender<OutputChunk>,
     running: Mutex<RunningLeases>,
     /// Events that this node may have started: the store's response was lost, and the store is queried again.
@@ -110,6 +110,17 @@ enum StartEvidence {
     /// The store did not respond, and the event was looked up. Another task of this node may have started it.
     LookedUp,
 }
+
+/// The end of an event, as this process wrote it.
+#[derive(Debug)]
+pub(crate) struct WrittenEnd {
+    pub(crate) event: Event,
+    /// What the same write did to the stored response. Where it did nothing, the store has it.
+    pub(crate) receipt: ReceiptUpdate,
+}
+
+/// A wait for the end of an event, registered before the event was claimed.
+pub(crate) type EndWaiter<'a> = CompletionWaiter<'a, Arc<WrittenEnd>>;
 
 /// State changes by which a subscriber may fall behind.
 const NEWS_MAX: usize = 4096;
@@ -265,8 +276,9 @@ impl Dispatcher {
     pub async fn write_because(&self, change: Transition, why: String) -> Result<AdvanceResult, StoreError> {
         let took = change.attempt.as_ref().map(|tried| tried.ended_at.since(tried.started_at));
         let outcome = change.attempt.as_ref().map(|tried| tried.outcome.clone());
+        let receipt = self.receipt_to_tell(&change);
         let advance = self.0.batch.advance(change).await?;
-        self.report_advance(&advance, outcome.as_deref(), took, &why);
+        self.report_advance(&advance, outcome.as_deref(), receipt, StateDetails { took, wait: None, why: Some(&why) });
         Ok(advance)
     }
 
@@ -280,33 +292,53 @@ impl Dispatcher {
     ) -> Result<SqlOutcome, StoreError> {
         let began = boottime();
         let outcome = change.attempt.as_ref().map(|tried| tried.outcome.clone());
+        let receipt = self.receipt_to_tell(&change);
         let effected = self.0.store.advance_with_sql(change, statement, place).await?;
         if let SqlOutcome::Advanced(advance) = &effected {
-            self.report_advance(advance, outcome.as_deref(), Some(boottime().0.saturating_sub(began.0)), "");
+            let took = Some(boottime().0.saturating_sub(began.0));
+            self.report_advance(advance, outcome.as_deref(), receipt, StateDetails { took, ..StateDetails::default() });
         }
         Ok(effected)
     }
 
-    fn report_advance(&self, advance: &AdvanceResult, outcome: Option<&str>, took: Option<Duration>, why: &str) {
+    /// What this transition does to the stored response, if a request waits for its event.
+    fn receipt_to_tell(&self, change: &Transition) -> ReceiptUpdate {
+        let is_awaited = change.event.state.ended().is_some() && self.0.ends.is_awaited(change.event.id);
+        if is_awaited { change.receipt.clone() } else { ReceiptUpdate::Unchanged }
+    }
+
+    fn report_advance(
+        &self,
+        advance: &AdvanceResult,
+        outcome: Option<&str>,
+        receipt: ReceiptUpdate,
+        details: StateDetails<'_>,
+    ) {
         if let AdvanceResult::Written { event, now } = advance {
             if let Some(outcome) = outcome {
-                self.0.metrics.attempt(event, outcome, took);
+                self.0.metrics.attempt(event, outcome, details.took);
             }
             let wait = match event.state {
                 EventState::Waiting { due: Some(due) } if due > *now => Some(due.since(*now)),
                 _ => None,
             };
-            let why = Some(why).filter(|why| !why.is_empty());
-            self.publish_state(event, StateDetails { took, wait, why });
+            let why = details.why.filter(|why| !why.is_empty());
+            self.publish_end(event, receipt, StateDetails { wait, why, ..details });
             self.wake(event);
         }
     }
 
     fn publish_state(&self, event: &Event, details: StateDetails<'_>) {
+        self.publish_end(event, ReceiptUpdate::Unchanged, details);
+    }
+
+    /// Publishes the state of an event, which may have ended; with what the write of its end did to the stored response,
+    /// as far as that is known.
+    fn publish_end(&self, event: &Event, receipt: ReceiptUpdate, details: StateDetails<'_>) {
         log::log_state(event, details);
         self.0.metrics.state(event);
         if event.state.ended().is_some() {
-            self.0.ends.tell(event.id, || event.clone());
+            self.0.ends.tell(event.id, || Arc::new(WrittenEnd { event: event.clone(), receipt }));
         }
         if self.0.news.receiver_count() > 0 {
             // An error means that there is no subscriber any more.
@@ -329,12 +361,25 @@ impl Dispatcher {
         }
     }
 
+    /// Registers a wait for the end of an event that is about to be claimed.
+    pub(crate) fn register_wait(&self, id: EventId) -> EndWaiter<'_> {
+        self.0.ends.register(&*self.0.store, id)
+    }
+
+    /// Waits for an event to end, at most `within`. `known`: the event as it was written after this wait was registered.
+    pub(crate) async fn wait_registered(
+        waiter: EndWaiter<'_>,
+        known: Option<&Event>,
+        within: Duration,
+    ) -> Result<Completion<Arc<WrittenEnd>>, StoreError> {
+        let until = tokio::time::Instant::now() + within;
+        waiter.wait(known, until, |event| event.state.ended().is_none().then_some(JOIN_LOOK)).await
+    }
+
     /// Waits for an event to end, at most `within`; returns the event as it is then.
     pub async fn wait_for_end(&self, id: EventId, within: Duration) -> Result<Option<Event>, StoreError> {
-        let until = tokio::time::Instant::now() + within;
-        let next_look = |event: &Event| event.state.ended().is_none().then_some(JOIN_LOOK);
-        match self.0.ends.wait(&*self.0.store, id, until, next_look).await? {
-            Completion::Told(event) => Ok(Some(event)),
+        match Self::wait_registered(self.register_wait(id), None, within).await? {
+            Completion::Told(end) => Ok(Some(end.event.clone())),
             Completion::Stored(event) => Ok(event.map(|event| *event)),
         }
     }

@@ -3,11 +3,15 @@
 use super::queries::{COUNT_OF_SOURCE, SOURCES};
 use super::rows::{FORGETTABLE, OLD_BODIES, PARKED};
 use super::{SqliteAccess, SqliteStore, queries};
-use crate::decide::claim::{DuplicateTarget, MatchedBy};
+use crate::decide::claim::{ClaimResult, DuplicateTarget, MatchedBy};
+use crate::decide::event::EventStep;
+use crate::decide::source::Route;
+use crate::store::batch::Batcher;
 use crate::store::conformance::making;
-use crate::store::{DuplicateLookup, Store, StoreBackend, StoreError, StoredValue};
+use crate::store::{AdvanceResult, DuplicateLookup, Store, StoreBackend, StoreError, StoredValue};
 use rusqlite::Connection;
 use std::path::Path;
+use std::sync::Arc;
 
 fn open(path: &Path) -> SqliteStore {
     SqliteStore::open(path, SqliteAccess::Node).unwrap()
@@ -144,4 +148,21 @@ async fn a_duplicate_is_answered_while_the_writer_is_busy() {
     );
     go_on.send(()).unwrap();
     assert!(busy.await.unwrap());
+}
+
+#[tokio::test]
+async fn a_claim_and_a_transition_that_are_queued_together_are_one_commit() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Arc::new(open(&dir.path().join("a.db")));
+    let batch = Batcher::start(store.clone(), Arc::default());
+    let first = making().delivery("first").made(store.now());
+    let claimed = batch.claim(first.into(), Box::new(|_| {})).await.unwrap();
+    let ClaimResult::New { event, .. } = claimed else { panic!("{claimed:?}") };
+    let change = event.transition(EventStep::Cancel, &Route::default(), store.now()).unwrap();
+    let before = store.commits();
+    let second = making().delivery("second").made(store.now());
+    let (claimed, advanced) = tokio::join!(batch.claim(second.into(), Box::new(|_| {})), batch.advance(change));
+    assert!(matches!(claimed, Ok(ClaimResult::New { .. })), "{claimed:?}");
+    assert!(matches!(advanced, Ok(AdvanceResult::Written { .. })), "{advanced:?}");
+    assert_eq!(store.commits(), before + 1);
 }
