@@ -1,4 +1,5 @@
-//! What forwarding through hookonce adds to the same call through nginx: claim, forward, receipt, each synced to disk.
+//! What forwarding through hookonce adds to the same call through nginx, and through the smallest proxy in hyper: claim,
+//! forward, receipt, each synced to disk.
 //!
 //! ```text
 //! cargo bench --bench forward                 a minute
@@ -6,14 +7,24 @@
 //! cargo bench --bench forward -- --rounds 40 --calls 200
 //! ```
 //!
-//! One backend, one kind of client, the same body. Calls directly, through nginx and through hookonce alternate, so
+//! One backend, one kind of client, the same body. Calls directly, through each proxy and through hookonce alternate, so
 //! that other load on the machine affects all alike. Only ratios of one run are comparable.
+#![expect(clippy::cast_precision_loss, reason = "figures are only printed")]
 
+#[path = "measure/mod.rs"]
+mod measure;
 #[path = "../tests/support/nginx.rs"]
 mod nginx;
 
 use hookonce::decide::time::Timestamp;
 use hookonce::decide::verify::{SourceSecrets, VerificationScheme};
+use http::{Request, Response, Uri};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use measure::process::ProcessTree;
+use measure::rounds::Spread;
 use nginx::Nginx;
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
@@ -34,6 +45,13 @@ const CLIENTS: [usize; 2] = [1, 16];
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().worker_threads(2).build();
+    let runtime = runtime.expect("a runtime");
+    if let [flag, backend] = &args[..]
+        && flag == "--proxy"
+    {
+        return runtime.block_on(serve_proxy(backend.parse().expect("an address")));
+    }
     if args.iter().any(|arg| arg == "--list") {
         if !args.iter().any(|arg| arg == "--ignored") {
             println!("the_benchmark_works: test");
@@ -46,33 +64,51 @@ fn main() {
     let (rounds, calls) = (number("--rounds").unwrap_or(rounds), number("--calls").unwrap_or(calls));
     // On the disk of the build: on a file system in memory every sync would be free.
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().worker_threads(2).build();
-    runtime.expect("a runtime").block_on(measure(dir.path(), rounds, calls));
+    runtime.block_on(measure(dir.path(), rounds, calls));
 }
 
 async fn measure(dir: &Path, rounds: usize, calls: usize) {
-    println!("{rounds} rounds of {calls} calls each, bodies of {BODY_BYTES} bytes; medians\n");
-    println!("{:>8} {:>8} {:>10} {:>10} {:>10} {:>8}", "work", "clients", "direct", "nginx", "hookonce", "ratio");
+    println!("{rounds} rounds of {calls} calls for each client, bodies of {BODY_BYTES} bytes; medians (least–most)\n");
     for (i, work) in WORK.into_iter().enumerate() {
         let backend = backend(work).await;
-        let nginx = proxy(backend);
+        let (hyper, nginx) = (HyperProxy::start(backend), proxy(backend));
         let hookonce = Hookonce::start(&dir.join(format!("hookonce-{i}")), backend);
+        let trees = [hyper.child.id(), nginx.id(), hookonce.child.id()].map(ProcessTree);
+        let places = [backend, hyper.address, nginx.address, hookonce.address];
         for clients in CLIENTS {
-            let mut waits = [Vec::new(), Vec::new(), Vec::new()];
+            let before = trees.map(ProcessTree::cpu);
+            let mut waits = [const { Vec::new() }; 4];
             for round in 0..rounds {
-                for (place, to) in [backend, nginx.address, hookonce.address].into_iter().enumerate() {
+                for (place, to) in places.into_iter().enumerate() {
                     let from = (clients * 1_000_000 + round) * 1_000;
                     let all = (0..clients).map(|client| tokio::spawn(call(to, from + client * 10_000_000, calls)));
-                    for came in all.collect::<Vec<_>>() {
-                        waits[place].extend(came.await.expect("a client ends well"));
+                    let mut came = Vec::new();
+                    for client in all.collect::<Vec<_>>() {
+                        came.extend(client.await.expect("a client ends well"));
                     }
+                    waits[place].push(median(came).as_secs_f64());
                 }
             }
-            let [direct, nginx, hookonce] = waits.map(median);
-            let ratio = hookonce.as_secs_f64() / nginx.as_secs_f64();
-            println!("{work:>8.1?} {clients:>8} {direct:>10.2?} {nginx:>10.2?} {hookonce:>10.2?} {ratio:>8.2}");
+            let made = (rounds * calls * clients) as f64;
+            let cpu = [0, 1, 2].map(|at| trees[at].cpu().saturating_sub(before[at]).as_secs_f64() * 1e6 / made);
+            println!("{work:?} of work, {clients} clients");
+            print(&waits, cpu);
         }
     }
+}
+
+/// One row for each way to the backend: the median of the latencies, the ratios to the ways without hookonce, and CPU.
+fn print(waits: &[Vec<f64>; 4], cpu: [f64; 3]) {
+    println!("  {:<10} {:>8} {:>9}  {:<20} of nginx", "", "ms", "CPU µs", "of hyper");
+    let ratio = |place: usize, to: usize| {
+        Spread::of(waits[place].iter().zip(&waits[to]).map(|(one, other)| one / other).collect()).text(2)
+    };
+    for (place, name) in ["direct", "hyper", "nginx", "hookonce"].into_iter().enumerate() {
+        let middle = Spread::of(waits[place].clone()).median() * 1e3;
+        let used = place.checked_sub(1).map_or(String::new(), |proxy| format!("{:.0}", cpu[proxy]));
+        println!("  {name:<10} {middle:>8.2} {used:>9}  {:<20} {}", ratio(place, 1), ratio(place, 2));
+    }
+    println!();
 }
 
 fn median(mut waits: Vec<Duration>) -> Duration {
@@ -149,6 +185,56 @@ fn proxy(backend: SocketAddr) -> Nginx {
     );
     let to = "location / { proxy_pass http://backend; proxy_http_version 1.1; proxy_set_header Connection \"\"; }";
     Nginx::start_beside(&kept, to)
+}
+
+/// A reverse proxy in hyper that does nothing else, in a process of its own.
+struct HyperProxy {
+    address: SocketAddr,
+    child: Child,
+}
+
+impl HyperProxy {
+    fn start(backend: SocketAddr) -> Self {
+        let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
+        command.args(["--proxy", &backend.to_string()]).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("the proxy starts");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("its output is ours")).read_line(&mut line).expect("it says where");
+        Self { address: line.trim().parse().expect("an address"), child }
+    }
+}
+
+impl Drop for HyperProxy {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// Serves until it is killed: sends each request on over a kept connection, and its response back.
+async fn serve_proxy(backend: SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    println!("{}", listener.local_addr().expect("it has an address"));
+    let mut connector = HttpConnector::new();
+    connector.set_nodelay(true);
+    let client: Client<_, Incoming> = Client::builder(TokioExecutor::new()).build(connector);
+    while let Ok((stream, _)) = listener.accept().await {
+        stream.set_nodelay(true).expect("a fresh socket");
+        let client = client.clone();
+        let service = hyper::service::service_fn(move |request| pass_on(client.clone(), backend, request));
+        tokio::spawn(hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+    }
+}
+
+async fn pass_on(
+    client: Client<HttpConnector, Incoming>,
+    backend: SocketAddr,
+    mut request: Request<Incoming>,
+) -> Result<Response<Incoming>, hyper_util::client::legacy::Error> {
+    let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
+    let uri = Uri::builder().scheme("http").authority(backend.to_string()).path_and_query(path).build();
+    *request.uri_mut() = uri.expect("the parts of a URI");
+    client.request(request).await
 }
 
 /// The real binary, which responds when the event is done.

@@ -70,6 +70,11 @@ http {{
         Some(proxy)
     }
 
+    /// The id of its only process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// The proxy's URL for this path.
     pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
