@@ -2,9 +2,10 @@
 //! latency of claims while the sweep runs. See `docs/performance.md`.
 //!
 //! ```text
-//! cargo bench --bench scale               10^4 and 10^6 kept events on SQLite, PostgreSQL and Redis
+//! cargo bench --bench scale               10^4, 10^5 and 10^6 kept events on SQLite, PostgreSQL and Redis
 //! cargo bench --bench scale -- --full     10^7 too: an hour, and 25 GB of memory for Redis
 //! cargo bench --bench scale -- --many 100000 --only redis
+//! cargo bench --bench scale -- --docs     writes the figures and the chart into docs/performance.md
 //! cargo bench --bench scale -- --quick    only whether it still works; `cargo test --benches` does the same
 //! ```
 //!
@@ -12,6 +13,8 @@
 //! large store alternate, so that other load on the machine affects both alike.
 #![expect(clippy::unwrap_used, clippy::cast_precision_loss, reason = "these only print figures")]
 
+#[path = "measure/mod.rs"]
+mod measure;
 #[path = "../tests/support/postgres.rs"]
 #[allow(dead_code, unreachable_pub, reason = "each bench uses a part of it")]
 mod postgres;
@@ -24,6 +27,11 @@ use hookonce::decide::source::{Keep, Retention};
 use hookonce::decide::time::Duration;
 use hookonce::store::conformance::making;
 use hookonce::store::{EventQuery, Inspect, RetentionPolicies, StoreError};
+use measure::chart::LineChart;
+use measure::deck::mix;
+use measure::document::{self, Target};
+use measure::rounds::Spread;
+use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
@@ -45,6 +53,19 @@ struct Plan {
     many: Vec<usize>,
     rounds: usize,
     only: Option<String>,
+    target: Target,
+}
+
+/// What a claim costs with this many events kept: microseconds, and the ratio to the small store.
+struct Growth {
+    store: &'static str,
+    kept: usize,
+    new: (f64, Spread),
+    repeat: (f64, Spread),
+    /// Bytes per kept event.
+    bytes: f64,
+    /// The 99th percentile of a batch's latency in milliseconds: alone, and during a sweep.
+    p99: (f64, f64),
 }
 
 impl Plan {
@@ -53,14 +74,14 @@ impl Plan {
         let has = |name: &str| args.iter().any(|arg| arg == name);
         let word = |name: &str| args.iter().skip_while(|arg| *arg != name).nth(1).cloned();
         if has("--quick") || !has("--bench") {
-            return Self { few: 200, many: vec![2_000], rounds: 3, only: None };
+            return Self { few: 200, many: vec![1_000, 2_000], rounds: 3, only: None, target: Target::Build };
         }
         let many = match word("--many").and_then(|many| many.parse().ok()) {
             Some(many) => vec![many],
-            None if has("--full") => vec![1_000_000, 10_000_000],
-            None => vec![1_000_000],
+            None if has("--full") => vec![100_000, 1_000_000, 10_000_000],
+            None => vec![100_000, 1_000_000],
         };
-        Self { few: FEW, many, rounds: 60, only: word("--only") }
+        Self { few: FEW, many, rounds: 60, only: word("--only"), target: Target::of(args) }
     }
 }
 
@@ -139,7 +160,9 @@ impl Place {
     fn at(&self, source: &str, from: usize, size: usize) -> Vec<NewEvent> {
         let kept = Retention { body: Duration::ZERO, ..Retention::default() };
         let one = |n: usize| {
-            let made = making().source(source).delivery(&format!("72d3162e-cc78-11e3-81ab-{n:012}"));
+            // Random, as senders make them: ids that count up would all land on one page of an index.
+            let random = format!("{:016x}{:016x}", mix(n as u64), mix(!(n as u64)));
+            let made = making().source(source).delivery(&random);
             made.named(&n.to_string()).recorded().kept(kept).made(self.store.now())
         };
         (from..from + size).map(one).collect()
@@ -200,34 +223,44 @@ fn middle(mut figures: Vec<f64>) -> f64 {
     figures[figures.len() / 2]
 }
 
-/// Claims of the large store compared with the small one, in turns.
-async fn compare(rounds: usize, (few, kept_few): (&mut Place, usize), (many, kept_many): (&mut Place, usize)) {
-    for new in [true, false] {
-        let (mut small, mut large, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
-        for round in 0..rounds + 2 {
-            // Duplicates of keys spread over everything that is kept.
-            let place = |kept: usize| round * 7919 * BATCH % (kept - BATCH);
-            let one = if new { few.batch("source", BATCH) } else { few.at("kept", place(kept_few), BATCH) };
-            let other = if new { many.batch("source", BATCH) } else { many.at("kept", place(kept_many), BATCH) };
-            let (one, other) = (few.timed(one, new).await, many.timed(other, new).await);
-            if round >= 2 {
-                small.push(one);
-                large.push(other);
-                ratios.push(other / one);
-            }
+/// Claims of the large store compared with the small one, in turns: microseconds and ratios, of new ones or of repeats.
+async fn compare(
+    rounds: usize,
+    new: bool,
+    (few, kept_few): (&mut Place, usize),
+    (many, kept_many): (&mut Place, usize),
+) -> (f64, Spread) {
+    let (mut small, mut large, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..rounds + 2 {
+        // Duplicates of keys spread over everything that is kept.
+        let place = |kept: usize| round * 7919 * BATCH % (kept - BATCH);
+        let one = if new { few.batch("source", BATCH) } else { few.at("kept", place(kept_few), BATCH) };
+        let other = if new { many.batch("source", BATCH) } else { many.at("kept", place(kept_many), BATCH) };
+        let (one, other) = (few.timed(one, new).await, many.timed(other, new).await);
+        if round >= 2 {
+            small.push(one);
+            large.push(other);
+            ratios.push(other / one);
         }
-        println!(
-            "    {}: {:.1} µs per claim, with few kept {:.1} µs, ratio {:.2}",
-            if new { "new    " } else { "repeats" },
-            middle(large),
-            middle(small),
-            middle(ratios)
-        );
     }
+    let (small, large, ratios) = (middle(small), middle(large), quartiles(ratios));
+    println!(
+        "    {}: {large:.1} µs per claim, with few kept {small:.1} µs, ratio {}",
+        if new { "new    " } else { "repeats" },
+        ratios.text(2)
+    );
+    (large, ratios)
+}
+
+/// The median, and the middle half: single batches wait for a checkpoint.
+fn quartiles(mut figures: Vec<f64>) -> Spread {
+    figures.sort_by(f64::total_cmp);
+    let last = figures.len() - 1;
+    Spread::of(figures[last / 4..=last - last / 4].to_vec())
 }
 
 /// The latency of claims, alone and during a sweep.
-async fn sweep(rounds: usize, many: &mut Place) {
+async fn sweep(rounds: usize, many: &mut Place) -> (f64, f64) {
     let alone = many.waits(rounds * 5).await;
     let kept = Retention { keys: Keep::For(Duration::ZERO), body: Duration::ZERO };
     let keeps = Arc::new(RetentionPolicies { sources: [("kept".into(), kept)].into() });
@@ -254,6 +287,7 @@ async fn sweep(rounds: usize, many: &mut Place) {
         swept.1
     );
     assert!(forgotten.load(Ordering::SeqCst) > 0);
+    (alone.1, swept.1)
 }
 
 /// The latency of lists: pages of 100 with an index, without one, and the count of all.
@@ -291,6 +325,7 @@ async fn look(rounds: usize, many: &Place) {
 async fn measure(plan: &Plan) {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let mut servers = Servers { dir, postgres: postgres::Server::start().await, redis: Vec::new(), made: 0 };
+    let mut all = Vec::new();
     for kind in ["sqlite", "postgres", "redis"] {
         if plan.only.as_deref().is_some_and(|only| only != kind) {
             continue;
@@ -301,13 +336,65 @@ async fn measure(plan: &Plan) {
             few.fill(plan.few).await;
             let took = large.fill(many).await;
             println!("{kind}, {many} events kept beside {}: filled at {:.0} claims/s", plan.few, many as f64 / took);
-            let each = (servers.bytes(&large).await - before) / many as f64;
-            println!("    {each:.0} bytes per kept event with its two keys");
+            let bytes = (servers.bytes(&large).await - before) / many as f64;
+            println!("    {bytes:.0} bytes per kept event with its two keys");
             look(plan.rounds, &large).await;
-            compare(plan.rounds, (&mut few, plan.few), (&mut large, many)).await;
-            sweep(plan.rounds, &mut large).await;
+            let new = compare(plan.rounds, true, (&mut few, plan.few), (&mut large, many)).await;
+            let repeat = compare(plan.rounds, false, (&mut few, plan.few), (&mut large, many)).await;
+            let p99 = sweep(plan.rounds, &mut large).await;
+            all.push(Growth { store: kind, kept: many, new, repeat, bytes, p99 });
         }
     }
+    report(plan, &all);
+}
+
+/// Writes the chart and JSON under `target`, and, if asked, the chart and a table into the docs.
+fn report(plan: &Plan, all: &[Growth]) {
+    const CHART: &str = "performance-growth.svg";
+    // A quick check leaves the figures of the last measurement alone.
+    let folder = document::folder(if plan.few == FEW { "scale" } else { "scale-quick" });
+    let rows: Vec<_> = all
+        .iter()
+        .map(|one| {
+            let ratio = |spread: Spread| spread.range().map(|[least, median, most]| json!([least, median, most]));
+            json!({"store": one.store, "kept_events": one.kept, "new_us": one.new.0, "new_of_small": ratio(one.new.1),
+                   "repeat_us": one.repeat.0, "repeat_of_small": ratio(one.repeat.1), "bytes_per_event": one.bytes,
+                   "batch_p99_ms": one.p99.0, "batch_p99_ms_during_sweep": one.p99.1})
+        })
+        .collect();
+    let json = json!({"small_store": plan.few, "stores": rows});
+    println!("written:");
+    document::write(&folder.join("results.json"), &format!("{json:#}\n"));
+    plan.target.chart(&folder, CHART, &chart(plan, all));
+    let image = format!("![What a new claim costs, with more events kept]({CHART})\n\n");
+    plan.target.figures("figures of growth", &(image + &table(all)));
+}
+
+fn chart(plan: &Plan, all: &[Growth]) -> String {
+    let line = |store: &str, name: &str| {
+        let points = all.iter().filter(|one| one.store == store).map(|one| (one.kept as f64, one.new.1.median()));
+        (name.to_owned(), std::iter::once((plan.few as f64, 1.0)).chain(points).collect::<Vec<_>>())
+    };
+    let series =
+        [("sqlite", "SQLite"), ("postgres", "PostgreSQL"), ("redis", "Redis")].map(|(kind, name)| line(kind, name));
+    LineChart {
+        title: "What a new claim costs, with more events kept",
+        shows: "as a ratio to a store with few events, in turns; medians, less is better",
+        axis: "kept events with two keys each, logarithmic",
+        series: series.into_iter().filter(|(_, points)| points.len() > 1).collect(),
+    }
+    .svg()
+}
+
+fn table(all: &[Growth]) -> String {
+    let header = "| Store, kept events | New claim: µs, ratio to small | Repeat: µs, ratio to small | Bytes per event with two \
+                  keys | Batch of 64, p99 alone · during the sweep |\n|---|---|---|---|---|\n";
+    all.iter().fold(header.to_owned(), |text, one| {
+        let ((new, new_ratio), (repeat, repeat_ratio)) = (one.new, one.repeat);
+        let claims = format!("{new:.0}, {} | {repeat:.1}, {}", new_ratio.text(2), repeat_ratio.text(2));
+        let (alone, swept) = one.p99;
+        format!("{text}| {}, {} | {claims} | {:.0} | {alone:.1} · {swept:.1} ms |\n", one.store, one.kept, one.bytes)
+    })
 }
 
 fn main() {

@@ -1,6 +1,6 @@
 //! The limit of SQLite on this disk: the rows of a claim and nothing else, 64 to a commit.
 
-use crate::deck::BODY_BYTES;
+use crate::measure::deck::BODY_BYTES;
 use rusqlite::{Connection, params};
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -16,17 +16,17 @@
 
 #[path = "../../tests/support/bare_handler.rs"]
 mod bare_handler;
-mod deck;
 mod figures;
 mod limit;
-mod load;
+#[path = "../measure/mod.rs"]
+mod measure;
 mod page;
 mod per_row;
 mod server;
 
-use deck::{Deck, Repeats};
-use figures::{Figures, Sample};
-use load::Round;
+use measure::deck::{self, Deck, Repeats};
+use measure::load::{self, Round};
+use measure::rounds::{Rounds, Sample, Spread, file_system};
 use page::Page;
 use server::{Kind, Server};
 use std::path::Path;
@@ -92,7 +92,7 @@ async fn measure(plan: &Plan, dir: &Path) {
         "{} connections, bodies of {} bytes, {rounds} rounds of {lasts:?}, store on {}\n",
         load::CONNECTIONS,
         deck::BODY_BYTES,
-        figures::file_system(dir)
+        file_system(dir)
     );
     let each = (RATE_MAX * lasts.as_secs_f64()) as usize;
     let deck = Arc::new(Deck::new(each * rounds * 8 / 5 + usize::try_from(STORM.0).unwrap_or(0)));
@@ -100,11 +100,11 @@ async fn measure(plan: &Plan, dir: &Path) {
         return again(plan, &deck, dir).await;
     }
     if page {
-        interleave(plan, &deck, Repeats::HALF, &[Kind::Whole, Kind::Watched], dir).await.print();
+        figures::print(&interleave(plan, &deck, Repeats::HALF, &[Kind::Whole, Kind::Watched], dir).await);
         return;
     }
     if let Some(only) = only {
-        interleave(plan, &deck, Repeats::NONE, &[Kind::Bare, only], dir).await.print();
+        figures::print(&interleave(plan, &deck, Repeats::NONE, &[Kind::Bare, only], dir).await);
         return;
     }
     for (repeats, kinds) in [
@@ -114,7 +114,7 @@ async fn measure(plan: &Plan, dir: &Path) {
     ] {
         println!("{} % repeats", repeats.percent);
         let figures = interleave(plan, &deck, repeats, kinds, &dir.join(repeats.percent.to_string())).await;
-        figures.print();
+        figures::print(&figures);
     }
     again(plan, &deck, &dir.join("again")).await;
     let figures = limits(plan, dir);
@@ -125,24 +125,31 @@ async fn measure(plan: &Plan, dir: &Path) {
 }
 
 /// Fresh servers, one round of each in turn. Every request must be answered, and each event made once.
-async fn interleave(plan: &Plan, deck: &Arc<Deck>, repeats: Repeats, kinds: &[Kind], dir: &Path) -> Figures {
+async fn interleave(plan: &Plan, deck: &Arc<Deck>, repeats: Repeats, kinds: &[Kind], dir: &Path) -> Rounds<Kind> {
     let mut servers: Vec<_> =
         kinds.iter().map(|kind| (Server::start(*kind, &dir.join(format!("{kind:?}"))), 0_u64)).collect();
-    let mut figures = Figures::default();
+    let mut figures = Rounds::default();
     for _ in 0..plan.rounds {
         for (server, used) in &mut servers {
             let room = deck.len() as u64 - *used;
-            let round = Round { to: server.address, repeats, from: *used, room, lasts: plan.lasts };
+            let round = Round {
+                to: server.address,
+                repeats,
+                from: *used,
+                room,
+                lasts: plan.lasts,
+                connections: load::CONNECTIONS,
+            };
             let watching = (server.kind == Kind::Watched).then(|| server.admin.map(Page::open));
             let before = server.cpu();
-            let came = load::run(deck, round).await;
+            let result = load::run(deck, round).await;
             drop(watching);
             let cpu = server.cpu().saturating_sub(before);
             // The bare handler does not deduplicate, and may get the same ones again.
-            let new = if server.kind == Kind::Bare { 0 } else { came.distinct };
+            let new = if server.kind == Kind::Bare { 0 } else { result.distinct };
             *used += new;
-            assert_eq!((came.other, came.accepted), (0, new), "{:?}: of {} answers", server.kind, came.answers());
-            figures.add(server.kind, Sample::of(&came, cpu, server.memory()));
+            assert_eq!((result.other, result.accepted), (0, new), "{:?}: of {} answers", server.kind, result.answers());
+            figures.add(server.kind, Sample::of(&result, cpu, server.memory()));
         }
     }
     for (server, used) in &mut servers {
@@ -161,34 +168,40 @@ async fn again(plan: &Plan, deck: &Arc<Deck>, dir: &Path) {
     let start = |kind: Kind| Server::start_before(kind, &dir.join(format!("{kind:?}")), Some(&receiver));
     let servers = Kind::ANSWERS.map(start);
     for server in &servers {
-        let came = load::storm(deck, server.address, 0, deck::REACH, 1).await;
-        assert_eq!((came.fine, came.other), (deck::REACH, 0), "{:?}: all are answered when done", server.kind);
+        let result = load::storm(deck, server.address, 0, deck::REACH, 1).await;
+        assert_eq!((result.fine, result.other), (deck::REACH, 0), "{:?}: all are answered when done", server.kind);
     }
-    let mut figures = Figures::default();
+    let mut figures = Rounds::default();
     for _ in 0..plan.rounds {
         for server in &servers {
-            let round =
-                Round { to: server.address, repeats: Repeats::ALL, from: 0, room: deck::REACH, lasts: plan.lasts };
+            let round = Round {
+                to: server.address,
+                repeats: Repeats::ALL,
+                from: 0,
+                room: deck::REACH,
+                lasts: plan.lasts,
+                connections: load::CONNECTIONS,
+            };
             let before = server.cpu();
-            let came = load::run(deck, round).await;
-            assert_eq!((came.accepted, came.other), (0, 0), "{:?}: all are repeats", server.kind);
-            figures.add(server.kind, Sample::of(&came, server.cpu().saturating_sub(before), server.memory()));
+            let result = load::run(deck, round).await;
+            assert_eq!((result.accepted, result.other), (0, 0), "{:?}: all are repeats", server.kind);
+            figures.add(server.kind, Sample::of(&result, server.cpu().saturating_sub(before), server.memory()));
         }
     }
     println!("repeats answered from their receipts");
-    figures.print();
+    figures::print(&figures);
 }
 
 fn limits(plan: &Plan, dir: &Path) -> String {
     let once = |round| limit::claims_per_second(&dir.join(format!("limit-{round}.db")), plan.lasts / 2);
-    figures::spread((0..plan.rounds).map(once).collect(), 0)
+    Spread::of((0..plan.rounds).map(once).collect()).text(0)
 }
 
 async fn storm(deck: &Arc<Deck>, kind: Kind, dir: &Path) {
     let (distinct, copies) = STORM;
     let mut server = Server::start(kind, dir);
-    let came = load::storm(deck, server.address, 0, distinct, copies).await;
+    let result = load::storm(deck, server.address, 0, distinct, copies).await;
     let events = server.events();
-    println!("{copies} copies of {distinct} at once, {}: {} accepted, {events} events", kind.words(), came.accepted);
-    assert_eq!((came.accepted, came.fine + came.accepted, events), (distinct, distinct * copies, distinct));
+    println!("{copies} copies of {distinct} at once, {}: {} accepted, {events} events", kind.words(), result.accepted);
+    assert_eq!((result.accepted, result.fine + result.accepted, events), (distinct, distinct * copies, distinct));
 }

@@ -1,7 +1,9 @@
 //! The servers: each a separate process of this same program, so that its CPU time and memory can be read.
 
 use crate::bare_handler::bare;
-use crate::deck::SECRET;
+use crate::measure::deck::SECRET;
+use crate::measure::process;
+use crate::measure::source::SourceConfig;
 use hookonce::decide::source::Sources;
 use hookonce::internals::action::GuardProgram;
 use hookonce::internals::config::ColorChoice;
@@ -81,38 +83,15 @@ impl Kind {
     }
 
     fn config(self) -> String {
-        let store = if matches!(self, Self::Memory | Self::AgainMemory) { "memory:" } else { "sqlite:hookonce.db" };
+        let store =
+            if matches!(self, Self::Memory | Self::AgainMemory) { "\"memory:\"" } else { "\"sqlite:hookonce.db\"" };
         let keep_body = if matches!(self, Self::Memory | Self::NoBody) { "0s" } else { "7d" };
         let tag = if self == Self::Ignored { "another" } else { "latest" };
         let (respond, does) = match self {
             Self::AgainMemory | Self::Again => ("done", "forward = { url = { env = \"RECEIVER\" } }"),
             _ => ("accepted", ""),
         };
-        format!(
-            r#"
-listen = "127.0.0.1:0"
-store  = "{store}"
-[admin]
-listen = "127.0.0.1:0"
-[source.ghcr]
-path   = "/version/1"
-verify = {{ scheme = "github", secret = {{ env = "SECRET" }} }}
-when   = 'tag == "{tag}"'
-respond = "{respond}"
-[source.ghcr.fields]
-package    = "body.registry_package.name"
-tag        = "body.registry_package.package_version.container_metadata.tag.name"
-version_id = "body.registry_package.package_version.id"
-sha        = "body.registry_package.package_version.version"
-updated_at = "body.registry_package.updated_at"
-[source.ghcr.once]
-per       = ["delivery", "body"]
-keep_body = "{keep_body}"
-[[source.ghcr.route]]
-name = "recorded"
-{does}
-"#
-        )
+        SourceConfig { store, keep_body, tag, respond, does }.text()
     }
 }
 
@@ -167,10 +146,7 @@ impl Server {
 
     /// Its private memory, and its share of shared memory, in MiB.
     pub fn memory(&self) -> f64 {
-        let text = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", self.child.id())).unwrap_or_default();
-        let pss = text.lines().find_map(|line| line.strip_prefix("Pss:"));
-        let kib: f64 = pss.and_then(|pss| pss.trim().strip_suffix(" kB")?.parse().ok()).unwrap_or(0.0);
-        kib / 1024.0
+        process::pss(self.child.id())
     }
 }
 

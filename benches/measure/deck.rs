@@ -1,5 +1,8 @@
 //! The deliveries: one real body, made distinct by a number in it, signed before the measurement.
 //!
+//! Delivery ids are random, as senders make them. Counted up, they would all land on one page of an index, and hide what
+//! a random page costs.
+//!
 //! Whole requests would take gigabytes; only the numbers and signatures are kept, and written into a connection's own
 //! copy of the request just before it is sent.
 
@@ -11,6 +14,10 @@ use std::path::Path;
 pub const SECRET: &str = "It's a Secret to Everybody";
 /// The length of the body, to check that it is the one in the docs.
 pub const BODY_BYTES: usize = 10_361;
+/// The path of the only source.
+pub const PATH: &str = "/version/1";
+/// Digits of a delivery id, hyphens not counted.
+const ID_DIGITS: usize = 32;
 /// Digits of the number in the body: one of its version ids.
 const DIGITS: usize = 9;
 const VERSION: &[u8] = b"675688875";
@@ -71,16 +78,23 @@ impl Repeats {
     }
 }
 
-/// A pseudo-random number derived from another.
-fn mix(number: u64) -> u64 {
-    let mixed = (number ^ (number >> 31)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    mixed ^ (mixed >> 29)
+/// A pseudo-random number derived from another: `SplitMix64`, a bijection, so that no two are equal.
+pub fn mix(number: u64) -> u64 {
+    let mut mixed = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    mixed ^ (mixed >> 31)
 }
 
 impl Deck {
     /// Signs this many, on both cores.
     pub fn new(count: usize) -> Self {
-        let request = Request::template();
+        Self::sized(count, BODY_BYTES)
+    }
+
+    /// The same with bodies of this many bytes: not fewer than the real one has.
+    pub fn sized(count: usize, bytes: usize) -> Self {
+        let request = Request::template(bytes);
         let halves = [0..count / 2, count / 2..count];
         let signatures = std::thread::scope(|scope| {
             let sign = |range: std::ops::Range<usize>| {
@@ -110,10 +124,10 @@ impl Deck {
 }
 
 impl Request {
-    fn template() -> Self {
-        let body = body();
+    fn template(bytes: usize) -> Self {
+        let body = padded(body(), bytes);
         let head = format!(
-            "POST /version/1 HTTP/1.1\r\nhost: 127.0.0.1\r\nuser-agent: GitHub-Hookshot/95f2ac2\r\naccept: */*\r\n\
+            "POST {PATH} HTTP/1.1\r\nhost: 127.0.0.1\r\nuser-agent: GitHub-Hookshot/95f2ac2\r\naccept: */*\r\n\
              content-type: application/json\r\nx-github-event: registry_package\r\nx-github-hook-id: 594934832\r\n\
              x-github-delivery: 00000000-0000-4000-8000-000000000000\r\nx-hub-signature-256: sha256={:064}\r\n\
              content-length: {}\r\n\r\n",
@@ -121,7 +135,7 @@ impl Request {
             body.len()
         );
         let place = |of: &str| head.find(of).expect("the header is there") + of.len();
-        let (delivery, signature) = (place("-4000-8000-"), place("sha256="));
+        let (delivery, signature) = (place("x-github-delivery: "), place("sha256="));
         let found = body.windows(DIGITS).enumerate().filter(|(_, window)| *window == VERSION);
         let numbers: Vec<_> = found.map(|(at, _)| head.len() + at).collect();
         assert!(!numbers.is_empty(), "the body has its version in it");
@@ -129,12 +143,29 @@ impl Request {
     }
 
     fn number(&mut self, number: u64) {
+        self.delivery_id(number);
         let digits = format!("{number:012}");
-        self.bytes[self.delivery..][..12].copy_from_slice(digits.as_bytes());
         for at in &self.numbers {
             // A JSON number does not begin with a zero.
             self.bytes[*at..][..DIGITS].copy_from_slice(&digits.as_bytes()[12 - DIGITS..]);
             self.bytes[*at] = b'6';
+        }
+    }
+
+    /// Writes the random id of this number: a version 4 UUID.
+    fn delivery_id(&mut self, number: u64) {
+        let digits = format!("{:016x}{:016x}", mix(number), mix(!number));
+        debug_assert_eq!(digits.len(), ID_DIGITS);
+        let places = self.bytes[self.delivery..].iter_mut().filter(|place| **place != b'-');
+        for (at, (place, digit)) in places.zip(digits.bytes()).enumerate() {
+            // Its version and its variant.
+            *place = if at == 12 {
+                b'4'
+            } else if at == 16 {
+                b'8'
+            } else {
+                digit
+            };
         }
     }
 
@@ -145,6 +176,15 @@ impl Request {
         let signature = headers.iter().find_map(|(_, value)| value.strip_prefix("sha256=")).expect("a signature");
         signature.as_bytes().try_into().expect("64 digits")
     }
+}
+
+/// The body with a long text in front of its other values, so that it has this many bytes.
+fn padded(body: Vec<u8>, bytes: usize) -> Vec<u8> {
+    const FRAME: usize = r#""pad":"","#.len();
+    let Some(missing) = bytes.checked_sub(body.len() + FRAME) else { return body };
+    let text: String =
+        (0..).flat_map(|n| format!("{:016x} ", mix(n)).into_bytes()).take(missing).map(char::from).collect();
+    [br#"{"pad":""#, text.as_bytes(), br#"","#, &body[1..]].concat()
 }
 
 /// The first user's push of `latest`, as GitHub sent it.

@@ -1,6 +1,6 @@
 //! The load: a closed loop over kept connections. Each sends, waits for its response, and sends the next.
 
-use crate::deck::{Deck, Repeats};
+use super::deck::{Deck, Repeats};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Concurrent connections.
+/// Concurrent connections, unless said otherwise.
 pub const CONNECTIONS: usize = 32;
 
 /// What to send.
@@ -21,11 +21,13 @@ pub struct Round {
     /// Maximum number of distinct deliveries.
     pub room: u64,
     pub lasts: Duration,
+    /// Concurrent connections.
+    pub connections: usize,
 }
 
 /// The result of a round.
 #[derive(Default)]
-pub struct Came {
+pub struct LoadResult {
     /// Responses by status: 200, 202, any other.
     pub fine: u64,
     pub accepted: u64,
@@ -37,7 +39,7 @@ pub struct Came {
     pub took: Duration,
 }
 
-impl Came {
+impl LoadResult {
     pub fn answers(&self) -> u64 {
         self.fine + self.accepted + self.other
     }
@@ -62,18 +64,18 @@ impl Came {
 }
 
 /// Sends until the time is up.
-pub async fn run(deck: &Arc<Deck>, round: Round) -> Came {
+pub async fn run(deck: &Arc<Deck>, round: Round) -> LoadResult {
     let turns = Arc::new(AtomicU64::new(0));
     let begun = Instant::now();
     let connections: Vec<_> =
-        (0..CONNECTIONS).map(|_| tokio::spawn(converse(deck.clone(), round, turns.clone(), begun))).collect();
-    let mut all = Came::default();
+        (0..round.connections).map(|_| tokio::spawn(converse(deck.clone(), round, turns.clone(), begun))).collect();
+    let mut all = LoadResult::default();
     for connection in connections {
-        let came = connection.await.expect("a connection ends well");
-        all.fine += came.fine;
-        all.accepted += came.accepted;
-        all.other += came.other;
-        all.waits.extend(came.waits);
+        let result = connection.await.expect("a connection ends well");
+        all.fine += result.fine;
+        all.accepted += result.accepted;
+        all.other += result.other;
+        all.waits.extend(result.waits);
     }
     all.took = begun.elapsed();
     all.waits.sort_unstable();
@@ -82,26 +84,26 @@ pub async fn run(deck: &Arc<Deck>, round: Round) -> Came {
     all
 }
 
-async fn converse(deck: Arc<Deck>, round: Round, turns: Arc<AtomicU64>, begun: Instant) -> Came {
+async fn converse(deck: Arc<Deck>, round: Round, turns: Arc<AtomicU64>, begun: Instant) -> LoadResult {
     let mut stream = TcpStream::connect(round.to).await.expect("the server takes connections");
     stream.set_nodelay(true).expect("a fresh socket");
     let mut request = deck.request();
     let mut answer = vec![0; 4096];
-    let mut came = Came::default();
+    let mut result = LoadResult::default();
     while begun.elapsed() < round.lasts {
         let turn = turns.fetch_add(1, Ordering::Relaxed);
         let number = round.repeats.number(turn).min(round.room - 1);
         deck.fill(&mut request, round.from + number);
         let sent = Instant::now();
         stream.write_all(&request.bytes).await.expect("the server reads");
-        came.count(status(&mut stream, &mut answer).await);
-        came.waits.push(u32::try_from(sent.elapsed().as_micros()).unwrap_or(u32::MAX));
+        result.count(status(&mut stream, &mut answer).await);
+        result.waits.push(u32::try_from(sent.elapsed().as_micros()).unwrap_or(u32::MAX));
     }
-    came
+    result
 }
 
 /// Many copies of each of a few deliveries, all at once: how many of each were new.
-pub async fn storm(deck: &Arc<Deck>, to: SocketAddr, from: u64, distinct: u64, copies: u64) -> Came {
+pub async fn storm(deck: &Arc<Deck>, to: SocketAddr, from: u64, distinct: u64, copies: u64) -> LoadResult {
     let turns = Arc::new(AtomicU64::new(0));
     let begun = Instant::now();
     let connections: Vec<_> = (0..CONNECTIONS)
@@ -111,25 +113,25 @@ pub async fn storm(deck: &Arc<Deck>, to: SocketAddr, from: u64, distinct: u64, c
                 let mut stream = TcpStream::connect(to).await.expect("the server takes connections");
                 let mut request = deck.request();
                 let mut answer = vec![0; 4096];
-                let mut came = Came::default();
+                let mut result = LoadResult::default();
                 loop {
                     let turn = turns.fetch_add(1, Ordering::Relaxed);
                     if turn >= distinct * copies {
-                        return came;
+                        return result;
                     }
                     deck.fill(&mut request, from + turn % distinct);
                     stream.write_all(&request.bytes).await.expect("the server reads");
-                    came.count(status(&mut stream, &mut answer).await);
+                    result.count(status(&mut stream, &mut answer).await);
                 }
             })
         })
         .collect();
-    let mut all = Came { distinct, ..Came::default() };
+    let mut all = LoadResult { distinct, ..LoadResult::default() };
     for connection in connections {
-        let came = connection.await.expect("a connection ends well");
-        all.fine += came.fine;
-        all.accepted += came.accepted;
-        all.other += came.other;
+        let result = connection.await.expect("a connection ends well");
+        all.fine += result.fine;
+        all.accepted += result.accepted;
+        all.other += result.other;
     }
     all.took = begun.elapsed();
     all
