@@ -206,12 +206,11 @@ impl BatchWorker {
                 self.record(Ok(&claims));
                 let (mut again, mut still_waiting) = (Vec::new(), Vec::new());
                 for ((change, reply), answer) in changes.into_iter().zip(replies).zip(advances) {
-                    match answer {
-                        Some(answer) => reply.send(Ok(answer)).unwrap_or_default(),
-                        None => {
-                            again.push(change);
-                            still_waiting.push(reply);
-                        }
+                    if let Some(answer) = answer {
+                        reply.send(Ok(answer)).unwrap_or_default();
+                    } else {
+                        again.push(change);
+                        still_waiting.push(reply);
                     }
                 }
                 (settle(inputs, waiting, Ok(claims)), (again, still_waiting))

@@ -128,7 +128,7 @@ async fn write_at_once(
         return Ok(None);
     }
     let mut asks = vec![ask!(BEGIN)];
-    put_checked(&effect, batch_writes::expected_events(first), heeds, &mut asks);
+    put_checked(&effect, &batch_writes::expected_events(first), heeds, &mut asks);
     put_beside(&effect, &mut asks);
     asks.push(ask!(COMMIT));
     match link.query_all(&asks).await {
@@ -144,7 +144,7 @@ async fn write_at_once(
 /// Writes keys and events, in the order of their locks, and checks the versions of these events and the mark.
 fn put_checked<'s>(
     effect: &'s BatchWrites<'s>,
-    expected: Vec<(EventId, RecordVersion)>,
+    expected: &[(EventId, RecordVersion)],
     heeds: CopyLockCheck,
     asks: &mut Vec<PgQuery<'s>>,
 ) {
@@ -158,7 +158,7 @@ fn put_checked<'s>(
         asks.push(PgQuery { sql: PUT_KEYS, params: key_params(&keys()) });
     }
     if !expected.is_empty() {
-        asks.push(rows::update_expected_events(&changed, &expected, mark(true)));
+        asks.push(rows::update_expected_events(&changed, expected, mark(true)));
     } else if new.is_empty() && heeds == CopyLockCheck::Mark {
         asks.push(heed());
     }
