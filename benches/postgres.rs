@@ -7,8 +7,13 @@
 #[allow(dead_code, unreachable_pub, reason = "each bench uses a part of it")]
 mod server;
 
+#[path = "support/closed_loop.rs"]
+mod closed_loop;
+
+use closed_loop::Kind;
 use hookonce::decide::claim::{ClaimResult, NewEvent};
 use hookonce::store::Store;
+use hookonce::store::batch::Batcher;
 use hookonce::store::clock::StoreClock;
 use hookonce::store::conformance::making;
 use hookonce::store::postgres::{PostgresOpenOptions, PostgresStore, SchemaMode};
@@ -172,4 +177,52 @@ async fn claims_beside_plain_inserts() {
             middle(ratios)
         );
     }
+}
+
+/// What `MANY` (8,000) requests cost through the batcher, `TURNS` (3) times each.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "prints figures"]
+async fn requests_through_the_batcher() {
+    let number = |name: &str, default: usize| std::env::var(name).map_or(default, |text| text.parse().unwrap());
+    let (many, turns) = (number("MANY", 8_000), number("TURNS", 3));
+    let server = Server::start_with(&["max_wal_size=8GB", "checkpoint_timeout=1h"]).await;
+    let postmaster = std::fs::read_to_string(server.dir.path().join("data/postmaster.pid")).unwrap();
+    let postmaster = postmaster.lines().next().unwrap();
+    let servers = || closed_loop::processor_time_of_children(postmaster);
+    let database = server.database().await;
+    let db = server.client(&database).await;
+    let options = PostgresOpenOptions { clock: StoreClock::server(), schema: SchemaMode::Auto };
+    let store: Arc<dyn Store> = Arc::new(PostgresStore::open(&server.url(&database), options).await.unwrap());
+    let batch = Batcher::start(store.clone(), Arc::default());
+    let wal = async || {
+        let row = db.query_one("select wal_bytes::float8, wal_records, wal_sync from pg_stat_wal", &[]).await.unwrap();
+        [row.get::<_, f64>(0), row.get::<_, i64>(1) as f64, row.get::<_, i64>(2) as f64]
+    };
+    let mut from = 0;
+    for turn in 0..=turns {
+        for kind in [Kind::Recorded, Kind::WithBody, Kind::Acted] {
+            let many = if turn == 0 { many / 10 } else { many };
+            let before = wal().await;
+            let cost = closed_loop::run(&store, &batch, kind, from, many, servers).await;
+            from += many;
+            tokio::time::sleep(std::time::Duration::from_secs(2)).await; // the server counts its WAL late
+            let [bytes, records, syncs]: [f64; 3] =
+                std::iter::zip(before, wal().await).map(|(was, is)| is - was).collect::<Vec<_>>().try_into().unwrap();
+            println!(
+                "{kind:?}: {:.0}/s, {:.0} + {:.0} us, p50 {:.1} p99 {:.1} ms, {:.0} bytes in {:.1} records of WAL, {:.1} \
+                 requests per sync",
+                cost.per_second,
+                cost.ours,
+                cost.servers,
+                cost.p50_ms,
+                cost.p99_ms,
+                bytes / many as f64,
+                records / many as f64,
+                many as f64 / syncs
+            );
+        }
+    }
+    let hot = "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relname = 'events'";
+    let row = db.query_one(hot, &[]).await.unwrap();
+    println!("events: {} updates, {} of them HOT", row.get::<_, i64>(0), row.get::<_, i64>(1));
 }

@@ -6,10 +6,15 @@
 #[path = "../tests/support/redis.rs"]
 mod server;
 
+#[path = "support/closed_loop.rs"]
+mod closed_loop;
+
+use closed_loop::Kind;
 use hookonce::decide::claim::NewEvent;
 use hookonce::decide::id::Digest;
 use hookonce::decide::source::Retention;
 use hookonce::decide::time::Duration;
+use hookonce::store::batch::Batcher;
 use hookonce::store::clock::StoreClock;
 use hookonce::store::conformance::making;
 use hookonce::store::redis::{RedisAccess, RedisOpenOptions, RedisStore};
@@ -141,4 +146,29 @@ async fn bytes_per_kept_key() {
     let events = (10 * TASKS * each * BATCH) as f64;
     let bytes = (memory(&server) - before) / events;
     println!("{bytes:.0} bytes of memory per event without a body, {:.0} per key", bytes / 2.0);
+}
+
+/// What `MANY` (16,000) requests cost through the batcher, `TURNS` (3) times each.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "prints figures"]
+async fn requests_through_the_batcher() {
+    let number = |name: &str, default: usize| std::env::var(name).map_or(default, |text| text.parse().unwrap());
+    let (many, turns) = (number("MANY", 16_000), number("TURNS", 3));
+    let server = Server::inside(tempfile::tempdir_in(".").unwrap(), &server::redis(), &[]);
+    let store: Arc<dyn Store> = Arc::new(open(&server).await);
+    let batch = Batcher::start(store.clone(), Arc::default());
+    let info: String = redis::cmd("INFO").arg("server").query(&mut server.client()).unwrap();
+    let pid = info.lines().find_map(|line| line.strip_prefix("process_id:")).unwrap().trim().to_owned();
+    let mut from = 0;
+    for turn in 0..=turns {
+        for kind in [Kind::Recorded, Kind::WithBody, Kind::Acted] {
+            let many = if turn == 0 { many / 10 } else { many };
+            let cost = closed_loop::run(&store, &batch, kind, from, many, || closed_loop::processor_time(&pid)).await;
+            from += many;
+            println!(
+                "{kind:?}: {:.0}/s, {:.0} + {:.0} us, p50 {:.1} p99 {:.1} ms",
+                cost.per_second, cost.ours, cost.servers, cost.p50_ms, cost.p99_ms
+            );
+        }
+    }
 }

@@ -68,7 +68,7 @@ pub(crate) struct HealthCheck {
 
 enum HealthProbe {
     Run(RunAction, CommandBlock),
-    Url(ReceiverClient),
+    Url(Box<ReceiverClient>),
 }
 
 /// The result of a health check.
@@ -86,7 +86,9 @@ impl HealthCheck {
     pub(crate) fn new(plan: HealthCheckPlan, environment: &ActionEnvironment) -> Result<Self, ActionBuildError> {
         let probe = match plan.probe {
             HealthProbePlan::Run(block) => HealthProbe::Run(RunAction::new(Vec::new(), environment.clone()), block),
-            HealthProbePlan::Url(receiver) => HealthProbe::Url(ReceiverClient::new(receiver, &environment.resolver)?),
+            HealthProbePlan::Url(receiver) => {
+                HealthProbe::Url(Box::new(ReceiverClient::new(receiver, &environment.resolver)?))
+            }
         };
         Ok(Self { probe, within: plan.within, every: plan.every })
     }

@@ -485,19 +485,19 @@ impl Gateway {
         waiter: Option<EndWaiter<'_>>,
         within: Duration,
     ) -> Result<HttpResponse, StoreError> {
-        let mut waited = match waiter {
+        let mut last_wait = match waiter {
             Some(waiter) => self.wait_registered(waiter, event, Some(event), within).await?,
             None => self.wait(event, within).await?,
         };
         for _ in 0..limits::ACCEPT_TRIES {
-            let stands = waited.event();
+            let stands = last_wait.event();
             if stands.state.ended().is_some() {
-                return Ok(response::ended(source.api_style, stands, waited.receipt()));
+                return Ok(response::ended(source.api_style, stands, last_wait.receipt()));
             }
             if self.accept(stands).await? {
                 return Ok(response::unfinished(stands));
             }
-            waited = self.wait(stands, Duration::ZERO).await?;
+            last_wait = self.wait(stands, Duration::ZERO).await?;
         }
         Err(StoreError::Down("others wrote the event each time it was to be accepted".into()))
     }

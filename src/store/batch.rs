@@ -1,20 +1,21 @@
-//! The batcher in front of every store. It takes the queued calls, up to a limit, and makes one store call of them; the
-//! next batch forms while the store is busy with the last. There is no timer.
+//! The batcher in front of every store. It makes one store call of the jobs that are queued; the next batch forms while
+//! the store is busy with the last ([`batch_queue`](super::batch_queue) says when it starts). There is no timer. Where
+//! the store can write claims and transitions in one commit, a batch has both.
 //!
 //! A committed claim is passed to its [`CommitCallback`] *before* the request that brought it is woken: a client that
 //! disconnects never leaves an event that no node runs.
 
+use super::batch_queue::{BatchQueue, QueuedBatch, QueuedJob};
 use super::{AdvanceResult, Store, StoreError, StoreFuture};
 use crate::decide::claim::{ClaimResult, NewEvent};
 use crate::decide::event::Event;
 use crate::decide::id::EventId;
-use crate::decide::limits;
 use crate::decide::time::Duration;
 use crate::decide::transition::Transition;
 use crate::observe::metrics::{Metrics, StoreOp};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::Instant;
 
 /// Called with a new event once it is committed.
@@ -32,13 +33,28 @@ const LOOK_UP_TIME: Duration = Duration::from_mins(2);
 const LOOK_UPS_ONCE_BACK: usize = 20;
 /// Maximum number of batches of such claims being looked up at once.
 const LOST_BATCHES_MAX: usize = 16;
+/// A batch of claims and transitions that fails sooner was refused by a server that responds, perhaps because of one kind
+/// of them: each kind is then written alone.
+const REFUSED_WITHIN: Duration = Duration::from_secs(1);
 
 /// Batches the calls to a store. Cheap to clone.
 #[derive(Clone)]
 pub struct Batcher {
-    claims: mpsc::Sender<ClaimJob>,
-    advances: mpsc::Sender<AdvanceJob>,
+    queues: Arc<BatchQueues>,
     last_write: LastWriteStatus,
+}
+
+/// The queues of claims and of transitions: one and the same where the store writes both in one commit.
+struct BatchQueues {
+    claims: Arc<JobQueue>,
+    advances: Arc<JobQueue>,
+}
+
+impl Drop for BatchQueues {
+    fn drop(&mut self) {
+        self.claims.close();
+        self.advances.close();
+    }
 }
 
 /// Whether the last write failed with none succeeding since. Cheap to clone.
@@ -57,46 +73,58 @@ impl LastWriteStatus {
     }
 }
 
+/// A job and where its result goes.
 struct BatchJob<In, Out> {
     input: In,
-    then: Option<CommitCallback>,
-    reply: oneshot::Sender<Result<Out, StoreError>>,
+    reply: Reply<Out>,
 }
 
-type ClaimJob = BatchJob<Arc<NewEvent>, ClaimResult>;
+type Reply<Out> = oneshot::Sender<Result<Out, StoreError>>;
+
+struct ClaimJob {
+    job: BatchJob<Arc<NewEvent>, ClaimResult>,
+    then: CommitCallback,
+}
+
 type AdvanceJob = BatchJob<Transition, AdvanceResult>;
 
-/// The queued jobs, shared by all feeders.
-type BatchQueue<In, Out> = Arc<Mutex<mpsc::Receiver<BatchJob<In, Out>>>>;
+/// The queued jobs, shared by all workers.
+type JobQueue = BatchQueue<ClaimJob, AdvanceJob>;
+
+impl QueuedJob for ClaimJob {
+    fn bytes(&self) -> usize {
+        self.job.input.payload.body.len()
+    }
+}
+
+impl QueuedJob for AdvanceJob {
+    fn bytes(&self) -> usize {
+        let change = &self.input;
+        let receipt = change.receipt.written().map_or(0, |receipt| receipt.body.len());
+        let output = change.attempt.as_ref().map_or(0, |tried| tried.output.len());
+        receipt + output + change.payload.as_ref().map_or(0, |payload| payload.body.len())
+    }
+}
 
 /// The callback for a new event, and the sender of the claim's result.
-type WaitingClaim = (Option<CommitCallback>, oneshot::Sender<Result<ClaimResult, StoreError>>);
+type WaitingClaim = (Option<CommitCallback>, Reply<ClaimResult>);
 
 impl Batcher {
     /// Starts batching for this store, counting the calls in these metrics. It ends when the last clone is dropped.
     pub fn start(store: Arc<dyn Store>, metrics: Arc<Metrics>) -> Self {
-        let (claims, claim_jobs) = mpsc::channel(limits::CLAIMS_WAITING_MAX);
-        let (advances, advance_jobs) = mpsc::channel(limits::CLAIMS_WAITING_MAX);
+        let queue = || Arc::new(JobQueue::new(store.batch_start()));
+        let claims = queue();
+        let advances = if store.shares_commits() { claims.clone() } else { queue() };
         let last_write = LastWriteStatus::default();
         let lost = Arc::new(Semaphore::new(LOST_BATCHES_MAX));
-        if store.writes_together() {
-            let jobs = (claim_jobs, advance_jobs);
-            tokio::spawn(feed_together(store, jobs, metrics, last_write.clone(), lost));
-            return Self { claims, advances, last_write };
+        let worker = BatchWorker { store, metrics, last_write: last_write.clone(), lost };
+        for _ in 0..worker.store.batches_at_once() {
+            tokio::spawn(worker.clone().work(claims.clone()));
+            if !Arc::ptr_eq(&claims, &advances) {
+                tokio::spawn(worker.clone().work(advances.clone()));
+            }
         }
-        let (claim_jobs, advance_jobs) = (Arc::new(Mutex::new(claim_jobs)), Arc::new(Mutex::new(advance_jobs)));
-        for _ in 0..store.batches_at_once() {
-            tokio::spawn(feed_claims(
-                store.clone(),
-                claim_jobs.clone(),
-                metrics.clone(),
-                last_write.clone(),
-                lost.clone(),
-            ));
-            tokio::spawn(feed_advances(store.clone(), advance_jobs.clone(), metrics.clone(), last_write.clone()));
-        }
-        drop((store, metrics));
-        Self { claims, advances, last_write }
+        Self { queues: Arc::new(BatchQueues { claims, advances }), last_write }
     }
 
     /// The status of the last write.
@@ -108,16 +136,16 @@ impl Batcher {
     /// too many claims are queued.
     pub async fn claim(&self, new: Arc<NewEvent>, then: CommitCallback) -> Result<ClaimResult, StoreError> {
         let (reply, answer) = oneshot::channel();
-        let job = BatchJob { input: new, then: Some(then), reply };
-        self.claims.try_send(job).map_err(|_| StoreError::Down("too many claims are waiting".into()))?;
+        let job = ClaimJob { job: BatchJob { input: new, reply }, then };
+        let added = self.queues.claims.add_claim(job);
+        added.map_err(|_| StoreError::Down("too many claims are waiting".into()))?;
         answer.await.unwrap_or_else(|_| Err(gone()))
     }
 
     /// Writes one transition.
     pub async fn advance(&self, change: Transition) -> Result<AdvanceResult, StoreError> {
         let (reply, answer) = oneshot::channel();
-        let job = BatchJob { input: change, then: None, reply };
-        self.advances.send(job).await.map_err(|_| gone())?;
+        self.queues.advances.add_advance(BatchJob { input: change, reply });
         answer.await.unwrap_or_else(|_| Err(gone()))
     }
 }
@@ -126,180 +154,148 @@ fn gone() -> StoreError {
     StoreError::Down("the node is stopping".into())
 }
 
-async fn feed_claims(
+/// Writes the batches of a queue.
+#[derive(Clone)]
+struct BatchWorker {
     store: Arc<dyn Store>,
-    jobs: BatchQueue<Arc<NewEvent>, ClaimResult>,
-    meter: Arc<Metrics>,
+    metrics: Arc<Metrics>,
     last_write: LastWriteStatus,
     lost: Arc<Semaphore>,
-) {
-    while let Some(batch) = gather(&jobs, body_bytes).await {
-        claim_batch(&store, batch, None, (&meter, &last_write, &lost)).await;
-    }
 }
 
-/// Claims a batch. `first`: the answers, if the store was asked once already, and when it was.
-async fn claim_batch(
-    store: &Arc<dyn Store>,
-    batch: Vec<ClaimJob>,
-    mut first: Option<(Instant, Result<Vec<ClaimResult>, StoreError>)>,
-    (meter, last_write, lost): (&Metrics, &LastWriteStatus, &Arc<Semaphore>),
-) {
-    let (mut inputs, mut waiting): (Vec<_>, Vec<_>) =
-        batch.into_iter().map(|BatchJob { input, then, reply }| (input, (then, reply))).unzip();
-    while !inputs.is_empty() {
-        let (asked, first) = first.take().map_or_else(|| (Instant::now(), None), |(at, answers)| (at, Some(answers)));
-        let size = inputs.len();
-        let (answers, was_lost) = ask(first, || store.claim(inputs.clone())).await;
-        meter.batch(size);
-        meter.store_call(StoreOp::Claim, asked.elapsed(), answers.is_ok());
-        // A batch of duplicates wrote nothing, so it says nothing about writes.
-        match &answers {
-            Ok(claims) if claims.iter().any(|claim| matches!(claim, ClaimResult::New { .. })) => {
-                last_write.record(true);
+/// Claims and the requests that wait for them.
+type ClaimBatch = (Vec<Arc<NewEvent>>, Vec<WaitingClaim>);
+/// Transitions and the attempts that wait for them.
+type AdvanceBatch = (Vec<Transition>, Vec<Reply<AdvanceResult>>);
+
+impl BatchWorker {
+    async fn work(self, queue: Arc<JobQueue>) {
+        while let Some(QueuedBatch { claims, advances, turn }) = queue.next().await {
+            let claims = claims.into_iter().map(|ClaimJob { job, then }| (job.input, (Some(then), job.reply))).unzip();
+            let advances = advances.into_iter().map(|job| (job.input, job.reply)).unzip();
+            turn.write(self.write(claims, advances)).await;
+        }
+    }
+
+    async fn write(&self, claims: ClaimBatch, advances: AdvanceBatch) {
+        match (claims.0.is_empty(), advances.0.is_empty()) {
+            (false, false) => self.write_together(claims, advances).await,
+            _ => self.write_apart(claims, advances).await,
+        }
+    }
+
+    /// Writes the two kinds in separate calls.
+    async fn write_apart(&self, claims: ClaimBatch, advances: AdvanceBatch) {
+        tokio::join!(self.claim(claims, false), self.advance(advances));
+    }
+
+    /// Writes both kinds in one call. What that leaves undecided is written apart: a transition that meets conflicting
+    /// writes holds up no claim.
+    async fn write_together(&self, (inputs, waiting): ClaimBatch, (changes, replies): AdvanceBatch) {
+        let (asked, changes) = (Instant::now(), Arc::new(changes));
+        let answers = self.store.claim_and_advance(inputs.clone(), changes.clone()).await;
+        self.metrics.batch(inputs.len());
+        self.metrics.store_call(StoreOp::Claim, asked.elapsed(), answers.is_ok());
+        self.metrics.store_call(StoreOp::Advance, asked.elapsed(), answers.is_ok());
+        let changes = Arc::unwrap_or_clone(changes);
+        let (claims, advances) = match answers {
+            Ok((claims, advances)) => {
+                self.record(Ok(&claims));
+                let (mut again, mut still_waiting) = (Vec::new(), Vec::new());
+                for ((change, reply), answer) in changes.into_iter().zip(replies).zip(advances) {
+                    if let Some(answer) = answer {
+                        reply.send(Ok(answer)).unwrap_or_default();
+                    } else {
+                        again.push(change);
+                        still_waiting.push(reply);
+                    }
+                }
+                (settle(inputs, waiting, Ok(claims)), (again, still_waiting))
             }
-            Ok(_) => {}
-            Err(_) => last_write.record(false),
-        }
-        if answers.is_err()
-            && was_lost
-            && let Ok(permit) = lost.clone().try_acquire_owned()
-        {
-            let ids = inputs.iter().map(|new| new.event.id);
-            let thens = waiting.iter_mut().map(|(then, _)| then.take());
-            let claims = ids.zip(thens).filter_map(|(id, then)| Some((id, then?))).collect();
-            tokio::spawn(look_up(Arc::downgrade(store), claims, permit));
-        }
-        (inputs, waiting) = settle(inputs, waiting, answers);
-    }
-}
-
-async fn feed_advances(
-    store: Arc<dyn Store>,
-    jobs: BatchQueue<Transition, AdvanceResult>,
-    meter: Arc<Metrics>,
-    last_write: LastWriteStatus,
-) {
-    while let Some(batch) = gather(&jobs, change_bytes).await {
-        let (inputs, replies): (Vec<_>, Vec<_>) = batch.into_iter().map(|job| (job.input, job.reply)).unzip();
-        let asked = Instant::now();
-        let answers = store.advance(inputs).await;
-        reply_to_advances(replies, asked, answers, (&meter, &last_write));
-    }
-}
-
-fn reply_to_advances(
-    replies: Vec<oneshot::Sender<Result<AdvanceResult, StoreError>>>,
-    asked: Instant,
-    answers: Result<Vec<AdvanceResult>, StoreError>,
-    (meter, last_write): (&Metrics, &LastWriteStatus),
-) {
-    meter.store_call(StoreOp::Advance, asked.elapsed(), answers.is_ok());
-    match answers {
-        Ok(answers) => {
-            for (reply, answer) in replies.into_iter().zip(answers) {
-                reply.send(Ok(answer)).unwrap_or_default();
+            Err(StoreError::Down(_)) if asked.elapsed() < REFUSED_WITHIN => ((inputs, waiting), (changes, replies)),
+            Err(error @ StoreError::Unsure(_)) => {
+                self.record(Err(&error));
+                refuse(replies, &error);
+                tokio::time::sleep(ASK_AGAIN).await;
+                return self.claim((inputs, waiting), true).await;
             }
-        }
-        Err(error) => {
-            // A success says nothing about claims: a full Redis can still end events.
-            last_write.record(false);
-            for reply in replies {
-                reply.send(Err(error.clone())).unwrap_or_default();
-            }
-        }
-    }
-}
-
-/// Feeds a store with one writer: claims and transitions that are queued at the same time are one write. With a feeder
-/// for each kind, one kind would always wait for the commit of the other.
-async fn feed_together(
-    store: Arc<dyn Store>,
-    (mut claim_jobs, mut advance_jobs): (mpsc::Receiver<ClaimJob>, mpsc::Receiver<AdvanceJob>),
-    meter: Arc<Metrics>,
-    last_write: LastWriteStatus,
-    lost: Arc<Semaphore>,
-) {
-    loop {
-        let (mut claims, mut advances) = (Vec::new(), Vec::new());
-        tokio::select! {
-            Some(first) = claim_jobs.recv() => claims.push(first),
-            Some(first) = advance_jobs.recv() => advances.push(first),
-            else => return,
-        }
-        // Let other tasks queue their jobs first.
-        tokio::task::yield_now().await;
-        take_queued(&mut claim_jobs, &mut claims, body_bytes);
-        take_queued(&mut advance_jobs, &mut advances, change_bytes);
-        let inputs = claims.iter().map(|job| job.input.clone()).collect();
-        let (changes, replies): (Vec<_>, Vec<_>) = advances.into_iter().map(|job| (job.input, job.reply)).unzip();
-        let asked = Instant::now();
-        let (claimed, advanced) = match (claims.is_empty(), changes.is_empty()) {
-            (true, _) => (None, Some(store.advance(changes).await)),
-            (false, true) => (Some(store.claim(inputs).await), None),
-            (false, false) => {
-                let (claimed, advanced) = store.write_together(inputs, changes).await;
-                (Some(claimed), Some(advanced))
+            Err(error) => {
+                self.record(Err(&error));
+                refuse(replies, &error);
+                settle(inputs, waiting, Err(error));
+                return;
             }
         };
-        if let Some(advanced) = advanced {
-            reply_to_advances(replies, asked, advanced, (&meter, &last_write));
+        self.write_apart(claims, advances).await;
+    }
+
+    /// Claims these events until all are decided. `was_lost` says whether the response to an earlier claim of them was
+    /// lost.
+    async fn claim(&self, (mut inputs, mut waiting): ClaimBatch, was_lost: bool) {
+        while !inputs.is_empty() {
+            let (asked, size) = (Instant::now(), inputs.len());
+            let (answers, was_lost) = ask(|| self.store.claim(inputs.clone()), was_lost).await;
+            self.metrics.batch(size);
+            self.metrics.store_call(StoreOp::Claim, asked.elapsed(), answers.is_ok());
+            self.record(answers.as_deref());
+            if answers.is_err()
+                && was_lost
+                && let Ok(permit) = self.lost.clone().try_acquire_owned()
+            {
+                let ids = inputs.iter().map(|new| new.event.id);
+                let thens = waiting.iter_mut().map(|(then, _)| then.take());
+                let claims = ids.zip(thens).filter_map(|(id, then)| Some((id, then?))).collect();
+                tokio::spawn(look_up(Arc::downgrade(&self.store), claims, permit));
+            }
+            (inputs, waiting) = settle(inputs, waiting, answers);
         }
-        if let Some(claimed) = claimed {
-            claim_batch(&store, claims, Some((asked, claimed)), (&meter, &last_write, &lost)).await;
+    }
+
+    async fn advance(&self, (changes, replies): AdvanceBatch) {
+        if changes.is_empty() {
+            return;
+        }
+        let asked = Instant::now();
+        let answers = self.store.advance(changes).await;
+        self.metrics.store_call(StoreOp::Advance, asked.elapsed(), answers.is_ok());
+        match answers {
+            Ok(answers) => {
+                for (reply, answer) in replies.into_iter().zip(answers) {
+                    reply.send(Ok(answer)).unwrap_or_default();
+                }
+            }
+            Err(error) => {
+                // A success says nothing about claims: a full Redis can still end events.
+                self.record(Err(&error));
+                refuse(replies, &error);
+            }
+        }
+    }
+
+    /// Records whether claims could be written. A batch of duplicates wrote nothing, so it says nothing about writes.
+    fn record(&self, claims: Result<&[ClaimResult], &StoreError>) {
+        match claims {
+            Ok(claims) if claims.iter().any(|claim| matches!(claim, ClaimResult::New { .. })) => {
+                self.last_write.record(true);
+            }
+            Ok(_) => {}
+            Err(_) => self.last_write.record(false),
         }
     }
 }
 
-/// The bytes that a claim writes.
-fn body_bytes(new: &Arc<NewEvent>) -> usize {
-    new.payload.body.len()
-}
-
-/// The bytes that a transition writes.
-fn change_bytes(change: &Transition) -> usize {
-    let receipt = change.receipt.written().map_or(0, |receipt| receipt.body.len());
-    let output = change.attempt.as_ref().map_or(0, |tried| tried.output.len());
-    receipt + output + change.payload.as_ref().map_or(0, |payload| payload.body.len())
-}
-
-/// Waits for a job, then takes those that are queued, up to the limits. `None` if no more can come.
-async fn gather<In, Out>(jobs: &BatchQueue<In, Out>, size: impl Fn(&In) -> usize) -> Option<Vec<BatchJob<In, Out>>> {
-    let mut jobs = jobs.lock().await;
-    let mut batch = vec![jobs.recv().await?];
-    // Let other tasks queue their jobs first: what ends together is written together.
-    tokio::task::yield_now().await;
-    take_queued(&mut jobs, &mut batch, size);
-    Some(batch)
-}
-
-/// Takes the jobs that are queued, until the batch is at its limits.
-fn take_queued<In, Out>(
-    jobs: &mut mpsc::Receiver<BatchJob<In, Out>>,
-    batch: &mut Vec<BatchJob<In, Out>>,
-    size: impl Fn(&In) -> usize,
-) {
-    let mut bytes: usize = batch.iter().map(|job| size(&job.input)).sum();
-    while batch.len() < limits::BATCH_CLAIMS_MAX && bytes < limits::BATCH_BYTES_MAX {
-        let Ok(job) = jobs.try_recv() else { break };
-        bytes += size(&job.input);
-        batch.push(job);
+/// Answers transitions with this error.
+fn refuse(replies: Vec<Reply<AdvanceResult>>, error: &StoreError) {
+    for reply in replies {
+        reply.send(Err(error.clone())).unwrap_or_default();
     }
 }
 
 /// Calls the store, and again with the same ids while it does not confirm the write: claims are idempotent by id. Also
-/// returns whether a response was lost. `first`: the answer to the first call, if it was made already.
-async fn ask<'a, T>(
-    mut first: Option<Result<T, StoreError>>,
-    call: impl Fn() -> StoreFuture<'a, T>,
-) -> (Result<T, StoreError>, bool) {
-    let mut lost = false;
+/// returns whether a response was lost.
+async fn ask<'a, T>(call: impl Fn() -> StoreFuture<'a, T>, mut lost: bool) -> (Result<T, StoreError>, bool) {
     for _ in 1..ASKS {
-        let answer = match first.take() {
-            Some(answer) => answer,
-            None => call().await,
-        };
-        match answer {
+        match call().await {
             Err(StoreError::Unsure(_)) => tokio::time::sleep(ASK_AGAIN).await,
             answer => return (answer, lost),
         }

@@ -33,7 +33,7 @@ pub(crate) fn new_event_id() -> EventId {
 /// back.
 fn next_time(last: &AtomicU64, micros: i64) -> u64 {
     let micros = u64::try_from(micros).unwrap_or(0);
-    let now = (micros / 1000) << FRACTION_BITS | ((micros % 1000) << FRACTION_BITS) / 1000;
+    let now = ((micros / 1000) << FRACTION_BITS) | (((micros % 1000) << FRACTION_BITS) / 1000);
     let before = last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(now.max(last + 1)));
     before.map_or(now, |last| now.max(last + 1))
 }

@@ -13,6 +13,7 @@
 //! [`optimistic::VersionedBackend`] in place of [`Store`] and [`Administer`].
 
 pub mod batch;
+mod batch_queue;
 pub mod clock;
 pub mod clock_monitor;
 pub(crate) mod completion;
@@ -47,6 +48,7 @@ pub use crate::decide::expiry_clock::StoreTimes;
 pub use crate::decide::ledger::{
     AdvanceResult, ForgetCounts, ImportCounts, KnownDuplicate, RegisterEditError, RemovalResult, RetentionPolicies,
 };
+pub use batch_queue::BatchStart;
 pub use inspect::{Administer, EventCounts, EventPage, EventQuery, Inspect, SourceEventCounts};
 pub use open::open;
 pub use retention::{SourceCount, SourceRetention};
@@ -74,13 +76,6 @@ use tokio::sync::{broadcast, watch};
 
 /// The future of a store call. Boxed, because stores are chosen at run time.
 pub type StoreFuture<'a, T, E = StoreError> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>;
-
-/// The future of claims and transitions that are written together.
-pub type WriteTogetherFuture<'a> = Pin<
-    Box<
-        dyn Future<Output = (Result<Vec<ClaimResult>, StoreError>, Result<Vec<AdvanceResult>, StoreError>)> + Send + 'a,
-    >,
->;
 
 /// The part of a store that the engine needs and that involves no rule: clock, payloads, receipts, notes, hints and
 /// health. Each store implements it directly.
@@ -180,16 +175,18 @@ pub trait Store: StoreBackend {
     /// Writes these transitions: each is a compare-and-swap of revision n-1 for n, and may lose.
     fn advance(&self, changes: Vec<Transition>) -> StoreFuture<'_, Vec<AdvanceResult>>;
 
-    /// Claims these events and writes these transitions, each as [`Store::claim`] and [`Store::advance`] do, and in one
-    /// commit if [`Store::writes_together`].
-    fn write_together(&self, batch: Vec<Arc<NewEvent>>, changes: Vec<Transition>) -> WriteTogetherFuture<'_> {
-        Box::pin(async move { tokio::join!(self.claim(batch), self.advance(changes)) })
-    }
-
-    /// Whether claims and transitions share commits: where there is one writer, so that those of one kind would wait for
-    /// the commit of the other.
-    fn writes_together(&self) -> bool {
-        false
+    /// Claims these events and writes these transitions, in one commit. What meets conflicting writes is left undecided,
+    /// so that neither kind holds up the other; on an error the same holds as for [`Self::claim`] and [`Self::advance`].
+    /// Only for stores that [share commits](Self::shares_commits).
+    fn claim_and_advance(
+        &self,
+        claims: Vec<Arc<NewEvent>>,
+        changes: Arc<Vec<Transition>>,
+    ) -> StoreFuture<'_, (Vec<ClaimResult>, Vec<Option<AdvanceResult>>)> {
+        Box::pin(async move {
+            let advances = self.advance(Arc::unwrap_or_clone(changes)).await?;
+            Ok((self.claim(claims).await?, advances.into_iter().map(Some).collect()))
+        })
     }
 
     /// Writes one transition, then runs a SQL statement, in one transaction of their own: both or neither. Only for
@@ -237,10 +234,21 @@ pub trait Store: StoreBackend {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// How many batches of claims, and as many of transitions, may be in progress at once. One for a store that writes
-    /// one after another anyway: the next batch forms meanwhile.
+    /// How many batches may be in progress at once, of each kind where they do not [share
+    /// commits](Self::shares_commits). One for a store that writes one after another anyway: the next batch forms
+    /// meanwhile.
     fn batches_at_once(&self) -> usize {
         1
+    }
+
+    /// When a batch starts beside others.
+    fn batch_start(&self) -> BatchStart {
+        BatchStart::WhenMoreWait
+    }
+
+    /// Whether a commit of claims and transitions together costs less than one of each.
+    fn shares_commits(&self) -> bool {
+        false
     }
 }
 

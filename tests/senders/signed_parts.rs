@@ -194,7 +194,7 @@ fn of_a_mail_of_mailgun_the_token_alone_is_one_event() {
     assert_eq!(late.verify(&source), BAD);
 }
 
-/// HubSpot decodes some escapes of its URL before it signs it, and sends to the URL as it is set.
+/// `HubSpot` decodes some escapes of its URL before it signs it, and sends to the URL as it is set.
 #[test]
 fn a_url_of_hubspot_is_signed_with_its_escapes_decoded() {
     let source = |url: &str| {

@@ -138,7 +138,21 @@ async fn claimer(store: Arc<dyn Inspect>, told: Arc<Mutex<Told>>, mut dice: Rand
             told.lock().unwrap().made(new);
         }
         let ids: Vec<_> = batch.iter().map(|new| new.event.id).collect();
-        let claims = store.claim(batch).await.unwrap_or_else(|error| panic!("a claim failed: {error}"));
+        // Every other batch has transitions, too, as the batcher makes it.
+        let claims = if dice.index(2) == 0 {
+            store.claim(batch).await
+        } else {
+            let there: Vec<EventId> = told.lock().unwrap().new.iter().copied().take(1_000).collect();
+            let mut changes = Vec::new();
+            for _ in 0..there.len().min(8) {
+                if let Some(event) = store.get(there[dice.index(there.len())]).await.unwrap() {
+                    let step = [EventStep::Cancel, EventStep::Replay][dice.index(2)].clone();
+                    changes.extend(event.transition(step, &Route::default(), store.now()).ok());
+                }
+            }
+            store.claim_and_advance(batch, Arc::new(changes)).await.map(|(claims, _)| claims)
+        };
+        let claims = claims.unwrap_or_else(|error| panic!("a claim failed: {error}"));
         for (id, claim) in ids.into_iter().zip(claims) {
             told.lock().unwrap().hear(id, claim);
         }

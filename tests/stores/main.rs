@@ -74,6 +74,8 @@ mod sqlite;
 mod sqlite_open;
 #[cfg(feature = "postgres")]
 mod start_due;
+#[cfg(feature = "postgres")]
+mod statements;
 
 /// All due events: waiting ones, then expired leases.
 async fn due(store: &dyn Store, limit: usize) -> Result<[DueEvents; 2], StoreError> {

@@ -114,10 +114,10 @@ impl RequestTemplate {
         let fixed = to.url.fields().next().is_none();
         let parsed =
             || Url::parse(&to.url.to_string()).map_err(|error| format!("the receiver's URL is invalid: {error}"));
-        let passed = |name: &String| Some((name.clone(), HeaderName::try_from(&**name).ok()?));
+        let header = |name: &String| Some((name.clone(), HeaderName::try_from(&**name).ok()?));
         Self {
             url: fixed.then(parsed),
-            pass: to.pass.iter().filter_map(passed).collect(),
+            pass: to.pass.iter().filter_map(header).collect(),
             set: to.set.iter().map(SetHeader::of).collect(),
         }
     }

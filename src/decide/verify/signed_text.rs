@@ -43,7 +43,7 @@ pub struct SignedUrl {
     decoded: String,
 }
 
-/// The characters whose escapes HubSpot decodes in a URL before it signs it.
+/// The characters whose escapes `HubSpot` decodes in a URL before it signs it.
 const DECODED: &str = ":/@&=+$`\",;><?";
 
 impl SignedUrl {

@@ -27,8 +27,8 @@ pub(super) use sweep::{ClockAccess, begin};
 pub use versioned_backend::{ConditionalWrite, ReadBatch, RecordWrite, VersionedBackend};
 
 use super::{
-    Administer, AdvanceResult, DueEvents, DueQuery, ForgetCounts, ImportCounts, RegisterEditResult, RemovalResult,
-    RetentionPolicies, SqlOutcome, SqlPermit, Store, StoreError, StoreFuture, StoreTimes, SweepError,
+    Administer, AdvanceResult, BatchStart, DueEvents, DueQuery, ForgetCounts, ImportCounts, RegisterEditResult,
+    RemovalResult, RetentionPolicies, SqlOutcome, SqlPermit, Store, StoreError, StoreFuture, StoreTimes, SweepError,
 };
 use crate::decide::claim::{ClaimResult, NewEvent};
 use crate::decide::event::Event;
@@ -83,10 +83,21 @@ impl<B: VersionedBackend> OptimisticRunner<'_, B> {
         begins_with: impl Fn(&I) -> Vec<RecordId> + Send + Sync,
         rule: impl Fn(&mut OptimisticTxn<'_>, &I, Timestamp) -> Result<T, NeedsRead> + Send + Sync,
     ) -> Result<Vec<Option<T>>, StoreError> {
+        self.run_up_to(TRIES, inputs, begins_with, rule).await
+    }
+
+    /// The same with a limit on how often an input is prepared.
+    async fn run_up_to<I: Sync, T: Send>(
+        &self,
+        tries_max: u32,
+        inputs: &[I],
+        begins_with: impl Fn(&I) -> Vec<RecordId> + Send + Sync,
+        rule: impl Fn(&mut OptimisticTxn<'_>, &I, Timestamp) -> Result<T, NeedsRead> + Send + Sync,
+    ) -> Result<Vec<Option<T>>, StoreError> {
         let mut answers: Vec<Option<T>> = inputs.iter().map(|_| None).collect();
         let mut open: Vec<usize> = (0..inputs.len()).collect();
         let mut wrote = false;
-        for tries in 0..TRIES {
+        for tries in 0..tries_max {
             if open.is_empty() {
                 break;
             }
@@ -208,6 +219,34 @@ fn cells_to_claim(new: &NewEvent) -> Vec<RecordId> {
     cells_of(&new.event).into_iter().chain(keys).chain(imported).collect()
 }
 
+/// A claim or a transition of a batch that has both.
+enum BatchInput<'i> {
+    Change(&'i Transition),
+    Claim(&'i NewEvent),
+}
+
+/// Its result.
+enum BatchAnswer {
+    Change(AdvanceResult),
+    Claim(ClaimResult),
+}
+
+impl BatchInput<'_> {
+    fn cells(&self) -> Vec<RecordId> {
+        match self {
+            Self::Change(change) => cells_to_advance(change),
+            Self::Claim(new) => cells_to_claim(new),
+        }
+    }
+
+    fn run(&self, draft: &mut OptimisticTxn<'_>, at: StoreTimes) -> Result<BatchAnswer, NeedsRead> {
+        Ok(match self {
+            Self::Change(change) => BatchAnswer::Change(ledger::advance(draft, change, at.now)?),
+            Self::Claim(new) => BatchAnswer::Claim(ledger::claim(draft, new, at)?),
+        })
+    }
+}
+
 impl<B: VersionedBackend> Store for B {
     fn claim(&self, batch: Vec<Arc<NewEvent>>) -> StoreFuture<'_, Vec<ClaimResult>> {
         Box::pin(async move {
@@ -226,6 +265,32 @@ impl<B: VersionedBackend> Store for B {
                 .run(&changes, cells_to_advance, |draft, change, now| ledger::advance(draft, change, now))
                 .await?;
             written.into_iter().map(|advance| advance.ok_or_else(contended)).collect()
+        })
+    }
+
+    fn claim_and_advance(
+        &self,
+        claims: Vec<Arc<NewEvent>>,
+        changes: Arc<Vec<Transition>>,
+    ) -> StoreFuture<'_, (Vec<ClaimResult>, Vec<Option<AdvanceResult>>)> {
+        Box::pin(async move {
+            let rules = OptimisticRunner(self);
+            // What ends comes first: it frees slots, and claims find the newest state of what they repeat.
+            let inputs: Vec<BatchInput<'_>> =
+                changes.iter().map(BatchInput::Change).chain(claims.iter().map(|new| BatchInput::Claim(new))).collect();
+            let rule = |draft: &mut OptimisticTxn<'_>, input: &BatchInput<'_>, now| input.run(draft, rules.at(now));
+            let mut answers = rules.run_up_to(1, &inputs, BatchInput::cells, rule).await?.into_iter();
+            rules.agree_on_clock().await;
+            let advances = answers.by_ref().take(changes.len()).map(|answer| match answer {
+                Some(BatchAnswer::Change(advance)) => Some(advance),
+                Some(BatchAnswer::Claim(_)) | None => None,
+            });
+            let advances = advances.collect();
+            let claims = answers.map(|answer| match answer {
+                Some(BatchAnswer::Claim(claim)) => claim,
+                Some(BatchAnswer::Change(_)) | None => ClaimResult::Undecided,
+            });
+            Ok((claims.collect(), advances))
         })
     }
 
@@ -292,6 +357,14 @@ impl<B: VersionedBackend> Store for B {
 
     fn batches_at_once(&self) -> usize {
         BATCHES_AT_ONCE
+    }
+
+    fn batch_start(&self) -> BatchStart {
+        VersionedBackend::batch_start(self)
+    }
+
+    fn shares_commits(&self) -> bool {
+        VersionedBackend::shares_commits(self)
     }
 
     fn look_at_clock(&self) -> StoreFuture<'_, ()> {

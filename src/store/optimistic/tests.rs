@@ -1,6 +1,7 @@
 //! The optimistic transaction against the conformance suite, on a backend in memory; and with others writing at the
 //! worst moment.
 pub(crate) mod queue;
+pub(crate) mod together;
 
 use super::{
     ConditionalWrite, ExpectedVersion, GroupSlot, PARKED_READ, ReadBatch, Record, RecordId, RecordVersion, RecordWrite,
@@ -35,6 +36,8 @@ struct MemoryBackend {
     versions: Mutex<HashMap<RecordId, RecordVersion>>,
     dawdles: AtomicUsize,
     fails_after: AtomicUsize,
+    loses_after: AtomicUsize,
+    writes: AtomicUsize,
     seen: Mutex<Option<Timestamp>>,
 }
 
@@ -45,6 +48,8 @@ impl MemoryBackend {
             versions: Mutex::default(),
             dawdles: AtomicUsize::new(dawdles),
             fails_after: AtomicUsize::new(usize::MAX),
+            loses_after: AtomicUsize::new(usize::MAX),
+            writes: AtomicUsize::new(0),
             seen: Mutex::default(),
         }
     }
@@ -157,8 +162,13 @@ impl VersionedBackend for MemoryBackend {
         })
     }
 
+    fn shares_commits(&self) -> bool {
+        true
+    }
+
     fn write(&self, swaps: Vec<ConditionalWrite>) -> StoreFuture<'_, Vec<bool>> {
         Box::pin(async move {
+            self.writes.fetch_add(1, Ordering::Relaxed);
             if self.fails_after.fetch_sub(1, Ordering::Relaxed) == 0 {
                 return Err(crate::store::StoreError::Down("told to fail".into()));
             }
@@ -171,6 +181,9 @@ impl VersionedBackend for MemoryBackend {
                     swap.ops.into_iter().for_each(|op| self.apply(&mut books, op));
                 }
                 written.push(holds);
+            }
+            if self.loses_after.fetch_sub(1, Ordering::Relaxed) == 0 {
+                return Err(crate::store::StoreError::Unsure("told to lose the response".into()));
             }
             Ok(written)
         })
@@ -286,7 +299,15 @@ async fn node(store: Arc<MemoryBackend>, mut seed: u64) -> Vec<(Arc<NewEvent>, C
             .collect();
         let mut open = batch;
         while !open.is_empty() {
-            let answers = store.claim(open.clone()).await.expect("it claims");
+            let answers = if roll(2) == 0 {
+                store.claim(open.clone()).await.expect("it claims")
+            } else {
+                let due = store.due(DueQuery::Orphans(Arc::new([])), 3).await.expect("it reads").events;
+                let cancelled =
+                    |event: &Event| event.transition(EventStep::Cancel, &Route::default(), store.now()).ok();
+                let changes = Arc::new(due.iter().filter_map(cancelled).collect());
+                store.claim_and_advance(open.clone(), changes).await.expect("it claims").0
+            };
             let answered: Vec<_> = open.into_iter().zip(answers).collect();
             open = answered
                 .iter()

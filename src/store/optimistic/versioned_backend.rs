@@ -9,7 +9,7 @@ use crate::decide::sql_template::BoundStatement;
 use crate::decide::store_clock::AgreedClock;
 use crate::decide::time::Timestamp;
 use crate::decide::transition::AttemptRecord;
-use crate::store::{DueEvents, DueQuery, DuplicateSighting, StoreBackend, StoreFuture};
+use crate::store::{BatchStart, DueEvents, DueQuery, DuplicateSighting, StoreBackend, StoreFuture};
 
 /// One atomic write, applied only if every record is still as expected.
 #[derive(Clone, Debug, Default)]
@@ -103,6 +103,16 @@ pub trait VersionedBackend: StoreBackend {
     /// Up to `limit` events of this source that ended before then and still have their body.
     fn with_old_bodies<'a>(&'a self, source: &'a str, before: Timestamp, limit: usize)
     -> StoreFuture<'a, Vec<EventId>>;
+
+    /// See [`Store::batch_start`](crate::store::Store::batch_start).
+    fn batch_start(&self) -> BatchStart {
+        BatchStart::WhenMoreWait
+    }
+
+    /// See [`Store::shares_commits`](crate::store::Store::shares_commits).
+    fn shares_commits(&self) -> bool {
+        false
+    }
 
     /// How many of `many` deletions go into one write: few, where everything else waits for it.
     fn swept_at_once(&self, _many: usize) -> usize {

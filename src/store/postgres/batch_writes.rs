@@ -39,6 +39,30 @@ pub(super) fn only_adds(swaps: &[ConditionalWrite], first: &BTreeMap<RecordId, E
     first.iter().all(new) && swaps.iter().flat_map(|swap| &swap.ops).all(adds)
 }
 
+/// Does every expectation of this batch follow from what it writes? Then it is written at once: the unique constraints
+/// check what is new, and the update of the events checks their versions. Whatever more it expects or removes is locked
+/// and compared first.
+pub(super) fn checks_itself(first: &BTreeMap<RecordId, ExpectedVersion>, effect: &BatchWrites<'_>) -> bool {
+    let is_checked = |(cell, seen): (&RecordId, &ExpectedVersion)| match (cell, seen) {
+        (RecordId::Key(key), ExpectedVersion::Absent) => effect.keys.contains_key(key),
+        (RecordId::Event(id), ExpectedVersion::Absent) => effect.events.get(id).is_some_and(|fate| fate.new),
+        (RecordId::Event(_), ExpectedVersion::Version(_)) => true,
+        _ => false,
+    };
+    let is_plain = |fate: &EventWrites<'_>| !fate.gone && !fate.bare && fate.fixed.is_none() && fate.seen.is_none();
+    let writes_no_other = effect.registers.is_empty() && effect.slots.is_empty() && effect.imported.is_empty();
+    writes_no_other && effect.events.values().all(is_plain) && first.iter().all(is_checked)
+}
+
+/// The existing events that a batch expects, and their versions, by id.
+pub(super) fn expected_events(first: &BTreeMap<RecordId, ExpectedVersion>) -> Vec<(EventId, RecordVersion)> {
+    let of = |(cell, seen): (&RecordId, &ExpectedVersion)| match (cell, seen) {
+        (RecordId::Event(id), ExpectedVersion::Version(version)) => Some((*id, *version)),
+        _ => None,
+    };
+    first.iter().filter_map(of).collect()
+}
+
 /// The change to an event's receipt.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(super) enum ReceiptWrite<'s> {

@@ -431,6 +431,10 @@ impl VersionedBackend for PostgresStore {
         })
     }
 
+    fn shares_commits(&self) -> bool {
+        true
+    }
+
     fn forgettable<'a>(&'a self, source: &'a str, before: Timestamp, limit: usize) -> StoreFuture<'a, Vec<EventId>> {
         Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| {
             queries::forgettable(link, source, before, limit).await

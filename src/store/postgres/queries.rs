@@ -78,7 +78,7 @@ pub(super) async fn due(link: &mut PgConn, look: &DueQuery, limit: usize, clock:
     };
     let asked = StoreClock::asks();
     let mut answers = link.query_all(&[ask!(CLOCK), first]).await?;
-    let now = told(clock, asked, &answers[0][0])?;
+    let now = told(clock, asked, &answers[0][0], 0)?;
     let rows = answers.swap_remove(1);
     let ends = |at| if let DueQuery::Leases = look { clock.lease_end(at) } else { at };
     let DueQuery::Orphans(known) = look else { return Ok(gather([rows], limit, now, ends)) };
@@ -431,7 +431,7 @@ const SET_LAST_SEEN: &str = "insert into {schema}.last_seen as seen (id, at) val
 pub(super) async fn last_seen(link: &mut PgConn, clock: &StoreClock) -> PgResult<Option<Timestamp>> {
     let asked = StoreClock::asks();
     let answers = link.query_all(&[ask!("select at from {schema}.last_seen"), ask!(CLOCK)]).await?;
-    told(clock, asked, &answers[1][0])?;
+    told(clock, asked, &answers[1][0], 0)?;
     answers[0].first().map(|row| Ok(Timestamp(row.try_get(0)?))).transpose()
 }
 

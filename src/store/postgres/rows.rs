@@ -186,15 +186,71 @@ fn update_sql(when: ColumnRewritten, others: &[(&'static str, &'static str)], mo
     format!("update {{schema}}.events set {}{more} from {} where events.id = r.id", assigned.join(", "), unnested(&all))
 }
 
+/// The columns of a new event.
+fn inserted() -> Vec<(&'static str, &'static str)> {
+    EVENT_COLUMNS.iter().map(typed).chain([("body", "boolean"), VERSION]).collect()
+}
+
 /// Inserts new events.
 static INSERT_EVENTS: LazyLock<String> = LazyLock::new(|| {
-    let all: Vec<_> = EVENT_COLUMNS.iter().map(typed).chain([("body", "boolean"), VERSION]).collect();
+    let all = inserted();
     let selected: Vec<_> = all.iter().map(selected).collect();
     let names = concat!(row::columns!(), ", body, version");
     format!("insert into {{schema}}.events ({names}) select {} from {}", selected.join(", "), unnested(&all))
 });
 /// Updates what a step changes.
 static UPDATE_EVENTS: LazyLock<String> = LazyLock::new(|| update_sql(ColumnRewritten::Step, &[VERSION], ""));
+/// A condition that fails, by a division by zero, if the register of this parameter exists; a null checks nothing.
+fn unless_marked(place: usize) -> String {
+    format!(
+        "(select 1 / (case when exists (select from {{schema}}.registers where key = ${place}) then 0 else 1 end)) = 1"
+    )
+}
+
+/// Inserts keys in the order of the arrays, which are sorted, and then new events: `count` waits for all of the keys.
+/// All or nothing: a key or an event that is there already fails the statement.
+static CLAIM_EVENTS: LazyLock<String> = LazyLock::new(|| {
+    let all = inserted();
+    let selected: Vec<_> = all.iter().map(selected).collect();
+    let names = concat!(row::columns!(), ", body, version");
+    let key = |place: usize| all.len() + place;
+    format!(
+        "with k as (insert into {{schema}}.keys (key, event, identity, alias, id_digest) \
+         select * from unnest(${}::bytea[], ${}::uuid[], ${}::text[], ${}::boolean[], ${}::bytea[]) returning 1) \
+         insert into {{schema}}.events ({names}) select {} from {} where (select count(*) from k) >= 0 and {}",
+        key(1),
+        key(2),
+        key(3),
+        key(4),
+        key(5),
+        selected.join(", "),
+        unnested(&all),
+        unless_marked(key(6))
+    )
+});
+/// Updates what a step changes, if all of the expected events have these versions; otherwise it fails, by a negative
+/// square root. They are locked first, in the order of their ids; one that changes meanwhile is read again then.
+static UPDATE_EXPECTED_EVENTS: LazyLock<String> = LazyLock::new(|| {
+    let place = row::rewritten(ColumnRewritten::Step).count() + 3;
+    let held = format!(
+        "with s as materialized (select * from unnest(${0}::uuid[], ${1}::bigint[]) as s (id, version)), \
+         held as materialized (select e.id from s join {{schema}}.events e on e.id = s.id where e.version = s.version \
+         order by e.id for no key update of e)",
+        place,
+        place + 1
+    );
+    let fits = format!(
+        "(select pg_catalog.sqrt(case when count(*) = cardinality(${place}) then 0 else -1 end) from held) = 0"
+    );
+    let update = update_sql(ColumnRewritten::Step, &[VERSION], "");
+    format!("{held} {update} and {fits} and {}", unless_marked(place + 2))
+});
+/// The same check, and no update.
+const EXPECT_EVENTS: &str = "with s as materialized (select * from unnest($1::uuid[], $2::bigint[]) as s (id, version)), \
+     held as materialized (select e.id from s join {schema}.events e on e.id = s.id where e.version = s.version \
+     order by e.id for no key update of e) \
+     select pg_catalog.sqrt(case when count(*) = cardinality($1) then 0 else -1 end), \
+     1 / (case when exists (select from {schema}.registers where key = $3) then 0 else 1 end) from held";
 /// Updates what a new body changes.
 static REPLACE_BODIES: LazyLock<String> = LazyLock::new(|| update_sql(ColumnRewritten::Body, &[], ", body = true"));
 
@@ -209,11 +265,45 @@ fn event_params<'s>(rows: &[RowToWrite<'s>], columns: impl Iterator<Item = &'sta
 }
 
 pub(super) fn insert_events<'s>(rows: &[PgEventWrite<'s>]) -> PgQuery<'s> {
+    PgQuery { sql: &INSERT_EVENTS, params: inserted_params(rows) }
+}
+
+fn inserted_params<'s>(rows: &[PgEventWrite<'s>]) -> Vec<PgParam<'s>> {
     let cells: Vec<_> = rows.iter().map(|(row, ..)| RowToWrite::from(*row)).collect();
     let mut params = event_params(&cells, EVENT_COLUMNS.iter());
     params.push(column(rows, |row| row.2.payload.is_some()));
     params.push(column(rows, |row| counter(row.1.0)));
-    PgQuery { sql: &INSERT_EVENTS, params }
+    params
+}
+
+/// Inserts keys and new events, unless the store has this mark.
+pub(super) fn claim_events<'s>(
+    keys: Vec<PgParam<'s>>,
+    rows: &[PgEventWrite<'s>],
+    mark: Option<PgBytes32>,
+) -> PgQuery<'s> {
+    let mut params = inserted_params(rows);
+    params.extend(keys);
+    params.push(Box::new(mark));
+    PgQuery { sql: &CLAIM_EVENTS, params }
+}
+
+/// Updates the columns of existing events that a step changes, if all expected events have their versions, and unless the
+/// store has this mark.
+pub(super) fn update_expected_events<'s>(
+    rows: &[PgEventWrite<'s>],
+    expected: &[(EventId, RecordVersion)],
+    mark: Option<PgBytes32>,
+) -> PgQuery<'s> {
+    let check: [PgParam<'s>; 3] =
+        [column(expected, |(id, _)| PgUuid(*id)), column(expected, |(_, version)| counter(version.0)), Box::new(mark)];
+    if rows.is_empty() {
+        return PgQuery { sql: EXPECT_EVENTS, params: check.into() };
+    }
+    let mut query = update_events(rows);
+    query.sql = &UPDATE_EXPECTED_EVENTS;
+    query.params.extend(check);
+    query
 }
 
 /// Updates the columns of existing events that a step changes.

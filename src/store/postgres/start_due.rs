@@ -91,7 +91,7 @@ async fn hold(
     let due = ask!(HOLD, limit, &*starts.source, &*starts.route.name, part, clock.now().0);
     let asked = StoreClock::asks();
     let answers = link.query_all(&[ask!("begin"), ask!(CLOCK), due]).await?;
-    let now = told(clock, asked, &answers[1][0])?;
+    let now = told(clock, asked, &answers[1][0], 0)?;
     let held = answers[2].iter().filter_map(|row| rows::event(row, 0));
     Ok(held.filter_map(|(row, _)| starts.row(&row, now).map(|started| (row.event, started))).unzip())
 }

@@ -1,4 +1,6 @@
-//! Conditional writes: lock and read, decide here, write and commit. Two round trips.
+//! Conditional writes. Most batches check what they expect as they write, in one round trip: a unique constraint or a
+//! version that does not fit fails the whole transaction. Then, and where a batch expects more than it writes: lock and
+//! read, decide here, write and commit, in two.
 //!
 //! ```text
 //! begin · keys inserted tentatively · registers · slots · events locked · keys read back
@@ -6,12 +8,11 @@
 //! ```
 //!
 //! Locks are taken in one order everywhere: keys, registers, slots, events, each sorted. A free key is locked by
-//! inserting it: other transactions that want it wait for our commit. A batch that only adds needs none of this: it is
-//! written at once, and if a key is taken after all, the unique constraints report it.
+//! inserting it: other transactions that want it wait for our commit.
 
 use super::batch_writes::{BatchWrites, EventWrites, ReceiptWrite};
 use super::error::PgCommitStage;
-use super::pool::{PgConn, PgError, PgQuery, ask};
+use super::pool::{PgConn, PgError, PgParam, PgQuery, ask};
 use super::rows::{PgBytes32, PgEventWrite, PgRawCell, PgUuid, column, counter, small, text};
 use super::{batch_writes, queries, retention, rows};
 use crate::decide::event::Receipt;
@@ -97,9 +98,7 @@ pub(super) async fn write(
     heeds: CopyLockCheck,
 ) -> Result<WriteResult, StoreError> {
     let first = batch_writes::first_seen(swaps);
-    if batch_writes::only_adds(swaps, &first)
-        && let Some(written) = add(link, swaps, &first, heeds).await?
-    {
+    if let Some(written) = write_at_once(link, swaps, &first, heeds).await? {
         return Ok(written);
     }
     match lock(link, swaps, &first).await {
@@ -115,8 +114,9 @@ async fn refuse_all(link: &mut PgConn, swaps: &[ConditionalWrite]) -> Result<Wri
     Ok((vec![false; swaps.len()], Vec::new()))
 }
 
-/// Writes the batch as if every record were empty, in one round trip; `None` if one was not.
-async fn add(
+/// Writes the batch as if every record were as expected, in one round trip; `None` if one was not, or if that cannot be
+/// told so.
+async fn write_at_once(
     link: &mut PgConn,
     swaps: &[ConditionalWrite],
     first: &BTreeMap<RecordId, ExpectedVersion>,
@@ -124,19 +124,43 @@ async fn add(
 ) -> Result<Option<WriteResult>, StoreError> {
     let mut actual = first.iter().map(|(cell, seen)| (*cell, *seen)).collect();
     let (written, effect) = batch_writes::settle(swaps, &mut actual);
-    let mut asks = vec![ask!(BEGIN)];
-    if !effect.keys.is_empty() {
-        asks.push(put_keys(PUT_KEYS, effect.keys.iter().map(|(key, held)| (*key, *held))));
+    if !batch_writes::only_adds(swaps, first) && !batch_writes::checks_itself(first, &effect) {
+        return Ok(None);
     }
-    put_events(&effect, &mut asks);
-    commit(&mut asks, heeds);
+    let mut asks = vec![ask!(BEGIN)];
+    put_checked(&effect, &batch_writes::expected_events(first), heeds, &mut asks);
+    put_beside(&effect, &mut asks);
+    asks.push(ask!(COMMIT));
     match link.query_all(&asks).await {
         Ok(_) => Ok(Some((written, effect.hints()))),
-        Err(failed) if failed.is_contention() => {
+        Err(failed) if failed.is_contention() || has_changed(&failed) => {
             link.query_all(&[ask!(ROLLBACK)]).await.map_err(|failed| failed.classify(PgCommitStage::Before))?;
             Ok(None)
         }
         Err(failed) => Err(not_committed(failed)),
+    }
+}
+
+/// Writes keys and events, in the order of their locks, and checks the versions of these events and the mark.
+fn put_checked<'s>(
+    effect: &'s BatchWrites<'s>,
+    expected: &[(EventId, RecordVersion)],
+    heeds: CopyLockCheck,
+    asks: &mut Vec<PgQuery<'s>>,
+) {
+    let (new, changed) = rows_of(effect);
+    // The last statement that locks `events` checks the mark: see `heed`.
+    let mark = |is_last: bool| (is_last && heeds == CopyLockCheck::Mark).then_some(PgBytes32(MARK.0));
+    let keys = || effect.keys.iter().map(|(key, held)| (*key, *held)).collect::<Vec<_>>();
+    if !new.is_empty() {
+        asks.push(rows::claim_events(key_params(&keys()), &new, mark(expected.is_empty())));
+    } else if !effect.keys.is_empty() {
+        asks.push(PgQuery { sql: PUT_KEYS, params: key_params(&keys()) });
+    }
+    if !expected.is_empty() {
+        asks.push(rows::update_expected_events(&changed, expected, mark(true)));
+    } else if new.is_empty() && heeds == CopyLockCheck::Mark {
+        asks.push(heed());
     }
 }
 
@@ -287,15 +311,17 @@ async fn finish(
 }
 
 fn put_keys<'s>(sql: &'static str, keys: impl Iterator<Item = (Key, &'s KeyOwner)>) -> PgQuery<'s> {
-    let rows: Vec<_> = keys.collect();
-    let params = vec![
-        column(&rows, |(key, _)| PgBytes32(key.0)),
-        column(&rows, |(_, held)| PgUuid(held.event)),
-        column(&rows, |(_, held)| held.same.word()),
-        column(&rows, |(_, held)| held.alias),
-        column(&rows, |(_, held)| held.id_digest.map(|digest| digest.0.to_vec())),
-    ];
-    PgQuery { sql, params }
+    PgQuery { sql, params: key_params(&keys.collect::<Vec<_>>()) }
+}
+
+fn key_params<'s>(rows: &[(Key, &'s KeyOwner)]) -> Vec<PgParam<'s>> {
+    vec![
+        column(rows, |(key, _)| PgBytes32(key.0)),
+        column(rows, |(_, held)| PgUuid(held.event)),
+        column(rows, |(_, held)| held.same.word()),
+        column(rows, |(_, held)| held.alias),
+        column(rows, |(_, held)| held.id_digest.map(|digest| digest.0.to_vec())),
+    ]
 }
 
 pub(super) fn drop_events<'s>(effect: &BatchWrites<'s>, asks: &mut Vec<PgQuery<'s>>) {
@@ -359,16 +385,26 @@ pub(super) fn put_cells<'s>(effect: &BatchWrites<'s>, locked: &LockedRecords, as
     }
 }
 
+/// New events, and existing ones that have changed.
+fn rows_of<'s>(effect: &'s BatchWrites<'s>) -> (Vec<PgEventWrite<'s>>, Vec<PgEventWrite<'s>>) {
+    let rows = effect.events.values().filter_map(|fate| fate.row.map(|(row, version)| (row, version, fate)));
+    rows.partition(|(_, _, fate)| fate.new)
+}
+
 /// Writes events and their related rows.
 pub(super) fn put_events<'s>(effect: &'s BatchWrites<'s>, asks: &mut Vec<PgQuery<'s>>) {
-    let rows = effect.events.values().filter_map(|fate| fate.row.map(|(row, version)| (row, version, fate)));
-    let (new, changed): (Vec<PgEventWrite<'s>>, Vec<_>) = rows.partition(|(_, _, fate)| fate.new);
+    let (new, changed) = rows_of(effect);
     if !new.is_empty() {
         asks.push(rows::insert_events(&new));
     }
     if !changed.is_empty() {
         asks.push(rows::update_events(&changed));
     }
+    put_beside(effect, asks);
+}
+
+/// Writes the rows that are related to events.
+fn put_beside<'s>(effect: &'s BatchWrites<'s>, asks: &mut Vec<PgQuery<'s>>) {
     let of = |pick: fn(&EventWrites<'s>) -> bool| {
         effect.events.iter().filter(|(_, fate)| pick(fate)).map(|(id, _)| PgUuid(*id)).collect::<Vec<_>>()
     };
@@ -477,7 +513,8 @@ pub(super) fn put_sightings<'s>(effect: &'s BatchWrites<'s>, asks: &mut Vec<PgQu
 }
 
 /// Fails, by a division by zero, if this store is part of a copy. Run last, when our locks are held: the transaction
-/// that marks the store waits for those locks, and then sees what we wrote.
+/// that marks the store waits for those locks, and then sees what we wrote. A statement that writes events may run it
+/// itself: PostgreSQL locks all tables of a statement before it takes the snapshot in which the mark is looked for.
 const HEED: &str = "select 1 / (case when exists (select from {schema}.registers where key = $1) then 0 else 1 end)";
 /// Fails if the copy's mark no longer has this version; otherwise locks it until the transaction ends.
 const HOLD: &str = "select 1 / count(*) from (select from {schema}.registers where key = $1 and version = $2 \
@@ -502,6 +539,12 @@ pub(super) fn heed<'a>() -> PgQuery<'a> {
 /// The error for a write that was sent together with its commit: it was not written, or may have been.
 pub(super) fn not_committed(failed: PgError) -> StoreError {
     refused(&failed).unwrap_or_else(|| failed.classify(PgCommitStage::Commit))
+}
+
+/// Has an event another version than expected?
+fn has_changed(failed: &PgError) -> bool {
+    let changed = SqlState::INVALID_ARGUMENT_FOR_POWER_FUNCTION;
+    matches!(failed, PgError::Said(error) if error.code() == Some(&changed))
 }
 
 /// The error if the check of the mark failed.

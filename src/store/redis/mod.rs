@@ -42,8 +42,8 @@ use super::inspect::QuarantinedMessage;
 use super::optimistic;
 use super::optimistic::{ClockAccess, ConditionalWrite, ReadBatch, RecordId, VersionedBackend};
 use super::{
-    ChangeHint, DueEvents, DueQuery, DuplicateNote, EventCounts, EventDetails, EventPage, EventQuery, Inspect,
-    SourceCount, SourceRetention, StartDueRequest, StartDueResult, StoreBackend, StoreError, StoreFuture,
+    BatchStart, ChangeHint, DueEvents, DueQuery, DuplicateNote, EventCounts, EventDetails, EventPage, EventQuery,
+    Inspect, SourceCount, SourceRetention, StartDueRequest, StartDueResult, StoreBackend, StoreError, StoreFuture,
     StoreOpenError, StoredValue, SweepPace, WriteProbe,
 };
 use crate::decide::claim::Payload;
@@ -473,6 +473,11 @@ impl VersionedBackend for RedisStore {
         limit: usize,
     ) -> StoreFuture<'a, Vec<EventId>> {
         Box::pin(self.core.old_bodies(source, before, limit))
+    }
+
+    /// The server syncs once for all scripts that have come, so a batch beside another costs little.
+    fn batch_start(&self) -> BatchStart {
+        BatchStart::AtOnce
     }
 
     /// A sweep that is behind deletes more in each write: it must keep up with claims, which come up to 512 in each.

@@ -42,7 +42,6 @@ use super::{
     EventDetails, EventPage, EventQuery, ForgetCounts, ImportCounts, Inspect, KnownDuplicate, RemovalResult,
     RetentionPolicies, SourceCount, SourceRetention, SqlOutcome, SqlPermit, SqlPermitFuture, StartDueRequest,
     StartDueResult, Store, StoreBackend, StoreError, StoreFuture, StoredValue, SweepError, SweepPace, WriteProbe,
-    WriteTogetherFuture,
 };
 use crate::decide::claim::{ClaimResult, NewEvent, Payload};
 use crate::decide::error_message::ErrorMessage;
@@ -368,27 +367,25 @@ impl Store for SqliteStore {
         })
     }
 
-    fn write_together(&self, batch: Vec<Arc<NewEvent>>, changes: Vec<Transition>) -> WriteTogetherFuture<'_> {
-        for new in &batch {
-            self.recent.put(&new.keys);
-        }
-        let bytes = batch.iter().map(|new| new.payload.body.len()).sum();
-        let written = self.ask(batch.len() + changes.len(), bytes, move |rows| {
-            let at = rows.at;
-            let claims = batch.iter().map(|new| ledger::claim(rows, new, at)).collect::<Result<_, _>>()?;
-            let changes = changes.iter().map(|one| ledger::advance(rows, one, at.now)).collect::<Result<_, _>>()?;
-            Ok((claims, changes))
-        });
-        Box::pin(async move {
-            match written.await {
-                Ok((claims, changes)) => (Ok(claims), Ok(changes)),
-                Err(error) => (Err(error.clone()), Err(error)),
-            }
-        })
+    fn shares_commits(&self) -> bool {
+        true
     }
 
-    fn writes_together(&self) -> bool {
-        true
+    fn claim_and_advance(
+        &self,
+        claims: Vec<Arc<NewEvent>>,
+        changes: Arc<Vec<Transition>>,
+    ) -> StoreFuture<'_, (Vec<ClaimResult>, Vec<Option<AdvanceResult>>)> {
+        for new in &claims {
+            self.recent.put(&new.keys);
+        }
+        let bytes = claims.iter().map(|new| new.payload.body.len()).sum();
+        self.ask(claims.len() + changes.len(), bytes, move |rows| {
+            let at = rows.at;
+            let claims = claims.iter().map(|new| ledger::claim(rows, new, at)).collect::<Result<_, _>>()?;
+            let changes = changes.iter().map(|one| ledger::advance(rows, one, at.now).map(Some));
+            Ok((claims, changes.collect::<Result<_, _>>()?))
+        })
     }
 
     fn state(&self, key: Key) -> StoreFuture<'_, Option<Arc<str>>> {

@@ -305,12 +305,11 @@ fn ending(db: &Connection, suffix: &str, limit: usize) -> Result<Vec<EventId>> {
     if let Ok(id) = suffix.parse::<EventId>() {
         return Ok(Vec::from([id]));
     }
-    let ids = match digits.len().checked_sub(SHORT_ID) {
-        Some(at) => indexed(db, &digits[at..])?,
-        None => {
-            let mut all = db.prepare_cached("select id from events where hex(id) like '%' || ?1 order by id desc")?;
-            all.query_map([digits], |row| row.get(0).map(EventId))?.collect::<Result<_>>()?
-        }
+    let ids = if let Some(at) = digits.len().checked_sub(SHORT_ID) {
+        indexed(db, &digits[at..])?
+    } else {
+        let mut all = db.prepare_cached("select id from events where hex(id) like '%' || ?1 order by id desc")?;
+        all.query_map([digits], |row| row.get(0).map(EventId))?.collect::<Result<_>>()?
     };
     Ok(ids.into_iter().filter(|id| id.to_string().ends_with(suffix)).take(limit).collect())
 }

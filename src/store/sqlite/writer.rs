@@ -208,18 +208,15 @@ impl SqliteWriter {
             self.execute("rollback").map_err(cannot_roll_back)?;
         }
         let saw = self.saw.take();
-        match &wrote {
-            Ok(_) => {
-                self.mark.committed();
-                self.index.committed();
-                if let Some(time) = saw {
-                    self.clock.written(time);
-                }
+        if wrote.is_ok() {
+            self.mark.committed();
+            self.index.committed();
+            if let Some(time) = saw {
+                self.clock.written(time);
             }
-            Err(_) => {
-                self.mark.rolled_back();
-                self.index.rolled_back();
-            }
+        } else {
+            self.mark.rolled_back();
+            self.index.rolled_back();
         }
         if wrote? {
             self.commits.fetch_add(1, Ordering::Relaxed);
