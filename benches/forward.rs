@@ -23,13 +23,14 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use nginx::Nginx;
 use std::fmt::Write as _;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -263,8 +264,8 @@ async fn measure(dir: &Path, (rounds, calls): (usize, usize), cases: &[(Duration
         );
         for target in &targets {
             let proxies = targets.iter().filter(|one| [Kind::Nginx, Kind::Hyper].contains(&one.kind));
-            let proxied = target.kind != Kind::Direct;
-            let ratios: Vec<_> = proxies.filter(|_| proxied).map(|proxy| target.cpu_against(proxy)).collect();
+            let is_compared = target.kind != Kind::Direct;
+            let ratios: Vec<_> = proxies.filter(|_| is_compared).map(|proxy| target.cpu_against(proxy)).collect();
             let ratio = |place: usize| ratios.get(place).map_or("", String::as_str);
             println!(
                 "  {:<20} {:>8.0} {:>8.2} {:>8.2} {:>8.1} {:>9.1}  {:<18} {:<18}",
@@ -309,8 +310,8 @@ async fn call(to: SocketAddr, kind: Kind, calls: usize) -> Vec<Duration> {
 /// A delivery id as senders make them: random, so that its key is nowhere near that of the delivery before.
 fn random_id() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    let since = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let start = || since().map_or(1, |time| time.as_secs() ^ (u64::from(time.subsec_nanos()) << 32));
+    // The keys of a hash map are random for each process.
+    let start = || RandomState::new().build_hasher().finish() | 1;
     NEXT.compare_exchange(0, start(), Ordering::Relaxed, Ordering::Relaxed).ok();
     // SplitMix64.
     let half = || {

@@ -226,7 +226,7 @@ mod tests {
 
     type TestQueue = Arc<BatchQueue<SizedJob, SizedJob>>;
 
-    /// QueueWorkers that report the size of each batch and end it when they are told to.
+    /// Workers of a queue that report the size of each batch and end it when they are told to.
     struct QueueWorkers {
         queue: TestQueue,
         begun: tokio::sync::mpsc::UnboundedReceiver<((usize, usize), oneshot::Sender<()>)>,

@@ -70,7 +70,7 @@ fn an_hmac_makes_the_digest_of_the_body_on_the_way_whichever_secret_matches() {
         let rotating = scheme.with_secrets(secrets.into()).expect("secrets");
         let signing = scheme.with_secrets(vec![STANDARD_SECRET.to_vec()]).expect("a secret");
         for length in [0, 1, 63, 64, 127, 128, 129, 255, 256, 257, 10_361] {
-            let body = Bytes::from_iter((0..=250_u8).cycle().take(length));
+            let body: Bytes = (0..=250_u8).cycle().take(length).collect();
             let signed: Vec<_> =
                 signing.sign("id-1", AT, &body).into_iter().map(|(n, v)| (n, v.into_bytes())).collect();
             let headers = borrow_headers(&signed);
