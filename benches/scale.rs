@@ -22,7 +22,6 @@ mod postgres;
 mod redis;
 
 use hookonce::decide::claim::{ClaimResult, NewEvent};
-use hookonce::decide::limits;
 use hookonce::decide::source::{Keep, Retention};
 use hookonce::decide::time::Duration;
 use hookonce::store::conformance::making;
@@ -45,8 +44,6 @@ const BATCH: usize = 64;
 const FILL: usize = 512;
 /// Batches in flight while filling a server.
 const IN_FLIGHT: usize = 4;
-/// As in a node's sweep.
-const SWEEP_PAUSE: Duration = Duration::from_millis(50);
 
 struct Plan {
     few: usize,
@@ -268,10 +265,15 @@ async fn sweep(rounds: usize, many: &mut Place) -> (f64, f64) {
     let sweeper = tokio::spawn({
         let (store, over, forgotten) = (many.store.clone(), over.clone(), forgotten.clone());
         async move {
+            // As a node's sweep does while it is behind.
+            let pace = store.sweep_pace();
+            let mut batch = pace.first();
             while !over.load(Ordering::SeqCst) {
-                let freed = store.forget(keeps.clone(), limits::FORGET_BATCH).await.unwrap();
+                let begun = Instant::now();
+                let freed = store.forget(keeps.clone(), batch).await.unwrap();
                 forgotten.fetch_add(freed.events, Ordering::SeqCst);
-                tokio::time::sleep(SWEEP_PAUSE).await;
+                tokio::time::sleep(pace.pause_after(begun.elapsed())).await;
+                batch = pace.next(batch);
             }
         }
     });
@@ -367,7 +369,7 @@ fn report(plan: &Plan, all: &[Growth]) {
     document::write(&folder.join("results.json"), &format!("{json:#}\n"));
     plan.target.chart(&folder, CHART, &chart(plan, all));
     let image = format!("![What a new claim costs, with more events kept]({CHART})\n\n");
-    plan.target.figures("figures of growth", &(image + &table(all)));
+    plan.target.figures("figures of kept events", &(image + &table(all)));
 }
 
 fn chart(plan: &Plan, all: &[Growth]) -> String {

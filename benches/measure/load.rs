@@ -36,6 +36,8 @@ pub struct LoadResult {
     pub distinct: u64,
     /// The latency of each response, in microseconds, sorted.
     pub waits: Vec<u32>,
+    /// When each response came after the begin of the round, and its latency, in microseconds.
+    pub timeline: Vec<(u32, u32)>,
     pub took: Duration,
 }
 
@@ -75,9 +77,10 @@ pub async fn run(deck: &Arc<Deck>, round: Round) -> LoadResult {
         all.fine += result.fine;
         all.accepted += result.accepted;
         all.other += result.other;
-        all.waits.extend(result.waits);
+        all.timeline.extend(result.timeline);
     }
     all.took = begun.elapsed();
+    all.waits = all.timeline.iter().map(|(_, wait)| *wait).collect();
     all.waits.sort_unstable();
     // Every turn that was taken was also sent.
     all.distinct = round.repeats.distinct(all.answers());
@@ -97,7 +100,8 @@ async fn converse(deck: Arc<Deck>, round: Round, turns: Arc<AtomicU64>, begun: I
         let sent = Instant::now();
         stream.write_all(&request.bytes).await.expect("the server reads");
         result.count(status(&mut stream, &mut answer).await);
-        result.waits.push(u32::try_from(sent.elapsed().as_micros()).unwrap_or(u32::MAX));
+        let micros = |time: Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
+        result.timeline.push((micros(begun.elapsed()), micros(sent.elapsed())));
     }
     result
 }
