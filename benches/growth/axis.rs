@@ -159,12 +159,13 @@ impl Axis {
     }
 
     pub fn table(&self, figures: &Rounds<usize>) -> String {
-        let header = [self.unit, "Connections", "Per second", "MB/s", "p50 · p99 ms", "CPU µs", "KB written", "MiB"];
+        let unit = self.unit[..1].to_uppercase() + &self.unit[1..];
+        let header = [&unit, "Sent over", "Per second", "MB/s", "p50 · p99 ms", "CPU µs", "KB written", "MiB"];
         let row = |size: &Size| {
             let of = |figure: fn(&Sample) -> f64| figures.spread(size.number, figure);
             vec![
                 size.number.to_string(),
-                size.connections.to_string(),
+                format!("{} connections", size.connections),
                 of(|s| s.rate).text(0),
                 format!("{:.1}", of(|s| s.rate).median() * size.bytes as f64 / 1e6),
                 format!("{:.1} · {:.1}", of(|s| s.p50).median(), of(|s| s.p99).median()),
