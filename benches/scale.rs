@@ -50,6 +50,8 @@ struct Plan {
     many: Vec<usize>,
     rounds: usize,
     only: Option<String>,
+    /// Where the results go, under `target`.
+    folder: String,
     target: Target,
 }
 
@@ -71,14 +73,21 @@ impl Plan {
         let has = |name: &str| args.iter().any(|arg| arg == name);
         let word = |name: &str| args.iter().skip_while(|arg| *arg != name).nth(1).cloned();
         if has("--quick") || !has("--bench") {
-            return Self { few: 200, many: vec![1_000, 2_000], rounds: 3, only: None, target: Target::Build };
+            // A quick check leaves the figures of the last measurement alone.
+            let (many, folder) = (vec![1_000, 2_000], "scale-quick".to_owned());
+            return Self { few: 200, many, rounds: 3, only: None, folder, target: Target::Build };
         }
         let many = match word("--many").and_then(|many| many.parse().ok()) {
             Some(many) => vec![many],
             None if has("--full") => vec![100_000, 1_000_000, 10_000_000],
             None => vec![100_000, 1_000_000],
         };
-        Self { few: FEW, many, rounds: 60, only: word("--only"), target: Target::of(args) }
+        // A part leaves the figures of all in the docs.
+        let only = word("--only");
+        let is_part = only.is_some() || has("--many");
+        let target = if is_part { Target::Build } else { Target::of(args) };
+        let folder = word("--many").map_or_else(|| "scale".to_owned(), |many| format!("scale-{many}"));
+        Self { few: FEW, many, rounds: 60, only, folder, target }
     }
 }
 
@@ -353,8 +362,7 @@ async fn measure(plan: &Plan) {
 /// Writes the chart and JSON under `target`, and, if asked, the chart and a table into the docs.
 fn report(plan: &Plan, all: &[Growth]) {
     const CHART: &str = "performance-growth.svg";
-    // A quick check leaves the figures of the last measurement alone.
-    let folder = document::folder(if plan.few == FEW { "scale" } else { "scale-quick" });
+    let folder = document::folder(&plan.folder);
     let rows: Vec<_> = all
         .iter()
         .map(|one| {
