@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// More than a node handles in a second, and more bytes.
 const RATE_MAX: f64 = 30_000.0;
-const BYTES_RATE_MAX: f64 = 1.5e9;
+const BYTES_RATE_MAX: f64 = 8e8;
 /// A node holds 64 MiB of bodies at once, a quarter of it reserved for small ones.
 const BYTES_AT_ONCE: usize = 40 << 20;
 

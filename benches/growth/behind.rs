@@ -8,7 +8,6 @@ use crate::measure::node::Node;
 use crate::measure::rounds::Spread;
 use crate::measure::source::SourceConfig;
 use crate::phases::{Behind, Observer, Phases};
-use crate::start::fill;
 use serde_json::{Value as Json, json};
 use std::path::Path;
 use std::sync::Arc;
@@ -47,7 +46,7 @@ pub struct Figures {
     swept: Vec<f64>,
 }
 
-/// Rounds without a sweep and with one, in turn, on one store. Before each, the node is started again.
+/// Rounds without a sweep and with one, in turn, on the store in this folder. Before each, the node is started again.
 pub async fn measure(plan: &Plan, dir: &Path) -> Figures {
     let lasts = plan.lasts * TIMES_AS_LONG;
     let each = RATE_MAX * lasts.as_secs_f64();
@@ -55,8 +54,6 @@ pub async fn measure(plan: &Plan, dir: &Path) -> Figures {
     let config = SourceConfig::recorded(STORE, "7d").text();
     let sweeps =
         SourceConfig::recorded(STORE, "1s").text().replace("keep_body = \"1s\"", "keep = \"1s\"\nkeep_body = \"1s\"");
-    std::fs::create_dir_all(dir).expect("a folder");
-    fill(&dir.join("hookonce.db"), "ghcr", plan.kept).await;
     let (mut figures, mut used) = (Figures::default(), 0);
     for _ in 0..plan.rounds {
         let node = Node::start(dir, &config);
@@ -74,7 +71,6 @@ pub async fn measure(plan: &Plan, dir: &Path) -> Figures {
         figures.add_sweep(&result, &swept, forgotten / before.1.elapsed().as_secs_f64());
         node.stop();
     }
-    std::fs::remove_dir_all(dir).ok();
     figures
 }
 

@@ -106,17 +106,22 @@ async fn measure(plan: &Plan, dir: &Path) {
         tables = format!("{tables}\n![{}]({})\n\n{table}", axis.title, axis.file);
         all.insert(axis.name.to_owned(), json);
     }
-    if plan.wants("behind") {
-        let figures = behind::measure(plan, &dir.join("behind")).await;
-        println!("\n{}", figures.table());
-        tables = format!("{tables}\n{}", figures.table());
-        all.insert("behind".to_owned(), figures.json());
+    // Both are on one large store.
+    let large = dir.join("large");
+    if plan.wants("start") || plan.wants("behind") {
+        start::fill(&large, plan.kept).await;
     }
     if plan.wants("start") {
-        let figures = start::measure(plan, &dir.join("start")).await;
+        let figures = start::measure(plan, dir, &large);
         println!("\n{}", figures.table());
         tables = format!("{tables}\n{}", figures.table());
         all.insert("start".to_owned(), figures.json());
+    }
+    if plan.wants("behind") {
+        let figures = behind::measure(plan, &large).await;
+        println!("\n{}", figures.table());
+        tables = format!("{tables}\n{}", figures.table());
+        all.insert("behind".to_owned(), figures.json());
     }
     println!("written:");
     let json = json!({"conditions": conditions, "figures": all});

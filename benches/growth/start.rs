@@ -26,39 +26,39 @@ pub struct Figures {
     large: Vec<f64>,
 }
 
-/// Starts of each kind in turn.
-pub async fn measure(plan: &Plan, dir: &Path) -> Figures {
+/// Starts of each kind in turn, in folders of their own and in that of the large store.
+pub fn measure(plan: &Plan, dir: &Path, large: &Path) -> Figures {
     let config = SourceConfig::recorded("\"sqlite:hookonce.db\"", "7d").text();
-    let start = |folder: &str| {
-        let node = Node::start(&dir.join(folder), &config);
+    let start_in = |folder: &Path| {
+        let node = Node::start(folder, &config);
         let took = node.ready_after;
         node.stop();
         took.as_secs_f64() * 1e3
     };
-    std::fs::create_dir_all(dir.join("large")).expect("a folder");
-    fill(&dir.join("large/hookonce.db"), "ghcr", plan.kept).await;
     // The first start on a store that another program filled adds the config's fields to it.
-    start("large");
-    start("empty");
+    start_in(large);
+    let empty = dir.join("empty");
+    start_in(&empty);
     let mut figures = Figures { kept: plan.kept, first: Vec::new(), empty: Vec::new(), large: Vec::new() };
     for round in 0..if plan.is_quick { 1 } else { STARTS } {
-        figures.first.push(start(&format!("first-{round}")));
-        figures.empty.push(start("empty"));
-        figures.large.push(start("large"));
+        figures.first.push(start_in(&dir.join(format!("first-{round}"))));
+        figures.empty.push(start_in(&empty));
+        figures.large.push(start_in(large));
     }
-    std::fs::remove_dir_all(dir).ok();
     figures
 }
 
-/// Fills a store with this many recorded events without bodies.
-pub async fn fill(file: &Path, source: &str, many: usize) {
+/// Fills the store in this folder with this many recorded events without bodies.
+pub async fn fill(dir: &Path, many: usize) {
+    std::fs::create_dir_all(dir).expect("a folder");
+    let file = dir.join("hookonce.db");
     let store = hookonce::store::open(&format!("sqlite:{}", file.display())).await.expect("the store opens");
     let kept = Retention { body: Duration::ZERO, ..Retention::default() };
     for from in (0..many).step_by(FILL) {
         let one = |n: usize| {
             // Random, as senders make them.
             let random = format!("{:016x}{:016x}", mix(n as u64), mix(!(n as u64)));
-            let made = making().source(source).delivery(&random);
+            let made = making().source("ghcr").delivery(&random);
             made.named(&n.to_string()).recorded().kept(kept).made(store.now()).into()
         };
         store.claim((from..many.min(from + FILL)).map(one).collect()).await.expect("the store claims");

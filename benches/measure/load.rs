@@ -65,12 +65,16 @@ impl LoadResult {
     }
 }
 
-/// Sends until the time is up.
+/// Connects, and sends until the time is up.
 pub async fn run(deck: &Arc<Deck>, round: Round) -> LoadResult {
     let turns = Arc::new(AtomicU64::new(0));
+    let mut streams = Vec::with_capacity(round.connections);
+    for _ in 0..round.connections {
+        streams.push(TcpStream::connect(round.to).await.expect("the server takes connections"));
+    }
     let begun = Instant::now();
-    let connections: Vec<_> =
-        (0..round.connections).map(|_| tokio::spawn(converse(deck.clone(), round, turns.clone(), begun))).collect();
+    let converse = |stream| tokio::spawn(converse(stream, deck.clone(), round, turns.clone(), begun));
+    let connections: Vec<_> = streams.into_iter().map(converse).collect();
     let mut all = LoadResult::default();
     for connection in connections {
         let result = connection.await.expect("a connection ends well");
@@ -87,8 +91,13 @@ pub async fn run(deck: &Arc<Deck>, round: Round) -> LoadResult {
     all
 }
 
-async fn converse(deck: Arc<Deck>, round: Round, turns: Arc<AtomicU64>, begun: Instant) -> LoadResult {
-    let mut stream = TcpStream::connect(round.to).await.expect("the server takes connections");
+async fn converse(
+    mut stream: TcpStream,
+    deck: Arc<Deck>,
+    round: Round,
+    turns: Arc<AtomicU64>,
+    begun: Instant,
+) -> LoadResult {
     stream.set_nodelay(true).expect("a fresh socket");
     let mut request = deck.request();
     let mut answer = vec![0; 4096];
