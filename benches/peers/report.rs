@@ -155,7 +155,7 @@ impl Report {
                 format!("{:.1}", median(|s| s.written) / 1e3),
                 format!("{:.0}", samples.iter().map(|s| s.memory).fold(0.0, f64::max)),
                 if wrong == 0 { format!("{} right", grouped(all as f64)) } else { format!("wrong in {wrong} rounds") },
-                self.storm_of(contender).map_or_else(String::new, |storm| storm_text(contender, storm)),
+                self.storm_of(contender).map_or_else(|| "–".into(), storm_text),
             ]);
         }
         table(&rows)
@@ -251,13 +251,9 @@ impl Report {
     }
 }
 
-fn storm_text(contender: Contender, storm: &Storm) -> String {
+fn storm_text(storm: &Storm) -> String {
     let failed = if storm.failed > 0 { format!(", {} failed", storm.failed) } else { String::new() };
-    let effects = grouped(storm.effects as f64);
-    match contender {
-        _ if contender.is_baseline() => "–".into(),
-        _ => format!("{effects}{failed}"),
-    }
+    format!("{}{failed}", grouped(storm.effects as f64))
 }
 
 fn range_json(spread: Spread) -> Json {
