@@ -178,6 +178,8 @@ async fn interleave(plan: &Plan, deck: &Arc<Deck>, repeats: Repeats, kinds: &[Ki
             assert_eq!((result.other, result.accepted), (0, new), "{:?}: of {} answers", server.kind, result.answers());
             figures.add(server.kind, Sample::of(&result, after - before, server.memory()));
         }
+        // Each is the first equally often.
+        servers.rotate_left(1);
     }
     for (server, used) in &mut servers {
         if server.kind != Kind::Bare {
