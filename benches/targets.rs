@@ -5,6 +5,7 @@
 //! cargo bench --bench targets                runs `peers`, `forward` and `scale`: twelve minutes, after they are built
 //! cargo bench --bench targets -- --docs      the same, and writes their figures and the table into docs/performance.md
 //! cargo bench --bench targets -- --table     only the table, of what was measured before; with --docs into the docs
+//! cargo bench --bench targets -- --only forward    one of the three; may be repeated
 //! cargo bench --bench targets -- --profile dist    of the build that is shipped
 //! cargo bench --bench targets -- --quick     only whether the table is made; `cargo test --bench targets` does the same
 //! ```
@@ -262,12 +263,14 @@ fn run(bench: &str, profile: &[&str], arguments: &[&str]) {
 fn run_all(args: &[String]) {
     let profile = args.iter().skip_while(|arg| *arg != "--profile").nth(1);
     let profile = profile.map_or_else(Vec::new, |name| vec!["--profile", name]);
+    let only: Vec<_> = args.windows(2).filter(|pair| pair[0] == "--only").map(|pair| pair[1].as_str()).collect();
+    let wanted = || RUNS.into_iter().filter(|(bench, _)| only.is_empty() || only.contains(bench));
     // All are built first: a compiler beside them would spoil the figures.
-    for (bench, _) in RUNS {
+    for (bench, _) in wanted() {
         run(bench, &profile, &["--no-run"]);
     }
     let docs = args.iter().any(|arg| arg == "--docs");
-    for (bench, arguments) in RUNS {
+    for (bench, arguments) in wanted() {
         let docs: &[&str] = if docs { &["--docs"] } else { &[] };
         run(bench, &profile, &[&["--"], arguments, docs].concat());
     }
