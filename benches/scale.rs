@@ -22,7 +22,6 @@ mod postgres;
 mod redis;
 
 use hookonce::decide::claim::{ClaimResult, NewEvent};
-use hookonce::decide::limits;
 use hookonce::decide::source::{Keep, Retention};
 use hookonce::decide::time::Duration;
 use hookonce::store::conformance::making;

@@ -303,6 +303,13 @@ impl IndexWriter {
         self.keys.is_ordering() || self.names.is_ordering()
     }
 
+    /// Closes the connections that read for a merge. SQLite moves the WAL into the database when its last connection is
+    /// closed, and only one that writes can do so.
+    pub(super) fn close_readers(&mut self) {
+        self.keys.close_reader();
+        self.names.close_reader();
+    }
+
     pub(super) fn idle_merge(&self) -> IdleMerge {
         match (self.keys.idle_merge(), self.names.idle_merge()) {
             (IdleMerge::Now, _) | (_, IdleMerge::Now) => IdleMerge::Now,

@@ -377,6 +377,13 @@ impl IndexMerge {
         matches!(self.phase, MergePhase::Ordering { .. })
     }
 
+    /// Waits until the connection of the thread that reads, if there is one, is closed.
+    pub(super) fn close_reader(&mut self) {
+        if let MergePhase::Ordering { entries, .. } = std::mem::replace(&mut self.phase, MergePhase::Gathering) {
+            let _ = entries.join();
+        }
+    }
+
     pub(super) fn idle_merge(&self) -> IdleMerge {
         match &self.phase {
             MergePhase::Gathering if self.rows() >= self.sizes.merged_while_idle_at() => IdleMerge::Soon,
@@ -388,11 +395,9 @@ impl IndexMerge {
 }
 
 impl Drop for IndexMerge {
-    /// Waits for the thread that reads: its connection must be closed before the file's lock is released.
+    /// The file's lock is released after this.
     fn drop(&mut self) {
-        if let MergePhase::Ordering { entries, .. } = std::mem::replace(&mut self.phase, MergePhase::Gathering) {
-            let _ = entries.join();
-        }
+        self.close_reader();
     }
 }
 

@@ -140,6 +140,7 @@ impl SqliteWriter {
         while self.failed.borrow().is_none() && self.notes.are_due() {
             self.work(Vec::new());
         }
+        self.index.close_readers();
         self.ask_for_check_if_broken();
         leave_log(&self.db, &self.failed);
     }
