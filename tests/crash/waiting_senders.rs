@@ -58,12 +58,12 @@ async fn serve(store: &Flaky, receiver: Arc<HeldReceiver>) -> String {
     let lane = Lane::new(source.clone(), route, Some(receiver));
     let dispatcher = Dispatcher::new(shared.clone(), batch.clone(), vec![lane], Arc::default());
     dispatcher.run();
-    let ingest = IngestState {
+    let ingest = Arc::new(IngestState {
         sources: Arc::new(Sources::new([source])),
         health: Readiness::new(CancellationToken::new(), shared.clone(), &batch),
         gateway: Gateway::new(shared, batch, dispatcher, Arc::default()),
         flight: Arc::new(BodiesInFlight::default()),
-    };
+    });
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/in", listener.local_addr().unwrap());
     let answer = move |request| ingest.clone().answer(request);
