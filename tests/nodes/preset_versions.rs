@@ -37,7 +37,8 @@ async fn a_new_version_is_named(url: &str, args: &[&str]) {
     house.try_start_by(serve).unwrap();
     let delivery = |id: &str| Sent::github("push", id, r#"{"id":"1","name":"a"}"#);
     assert_eq!(house.deliver("/in", &delivery("d-1")).await.word(), "accepted");
-    let words = "the scope `s` has another version of its preset: the preset `acme`: its version was 1, and now it is 2";
+    let words =
+        "the scope `s` has another version of its preset: the preset `acme`: its version was 1, and now it is 2";
     let (code, same) = said(&house, url, args);
     assert!(code == Some(0) && !same.contains("another version"), "{same}");
     assert!(house.stop().success());
