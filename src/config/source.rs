@@ -248,7 +248,7 @@ impl ConfigResolver<'_> {
         let delivery = delivery.or_else(|| stream.as_ref()?.delivery_id(scheme.as_ref()?));
         self.usable_places(&section, &fields, delivery.as_ref(), scheme.as_ref());
         if let Some(preset) = &preset {
-            self.has_what_it_needs(&section, &preset.name, &preset.sender);
+            self.has_what_it_needs(&section, &preset.name, &preset.sender, &fields);
         }
         self.check_sender_headers(&section, scheme.as_ref());
         let names = SourceFieldScope {

@@ -361,3 +361,15 @@ fn a_password_in_a_url_that_cannot_be_used_is_not_shown() {
         assert!(top.is_empty() || told.contains("•••@"), "{told}");
     }
 }
+
+#[test]
+fn a_change_without_an_order_is_told_what_orders_the_deliveries_of_its_preset() {
+    let with = |preset: &str, subject: &str| {
+        format!(
+            "preset = \"{preset}\"\nsecret = {{ env = \"A\" }}\nonce = {{ change = {{ of = [\"{subject}\"], to = [\"commit\"] }} }}"
+        )
+    };
+    let forever = "`change` has no `order`, so its keys are kept forever";
+    check_told(&with("circleci", "project"), &[forever, "hint: order = \"happened_at\", as the preset's sender"]);
+    check_told(&with("github", "repository"), &[forever, "hint: name a field that orders the changes"]);
+}
