@@ -289,9 +289,9 @@ fn what_orders_the_deliveries_of_a_preset_is_one_of_its_fields() {
         folder(&[("acme.toml", &with("sent_at"))]).path(),
         r#"
 error: `order` of the preset `acme` names a field that is not declared: `sent_at`
-  --> presets/acme.toml:17:11
+  --> presets/acme.toml:16:11
    |
-17 | order   = "sent_at"
+16 | order   = "sent_at"
    |           ^^^^^^^^^ fields: tag
    |
 hint: order = "none", if nothing orders its deliveries
