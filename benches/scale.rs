@@ -50,8 +50,6 @@ struct Plan {
     many: Vec<usize>,
     rounds: usize,
     only: Option<String>,
-    /// Where the results go, under `target`.
-    folder: String,
     target: Target,
 }
 
@@ -73,21 +71,14 @@ impl Plan {
         let has = |name: &str| args.iter().any(|arg| arg == name);
         let word = |name: &str| args.iter().skip_while(|arg| *arg != name).nth(1).cloned();
         if has("--quick") || !has("--bench") {
-            // A quick check leaves the figures of the last measurement alone.
-            let (many, folder) = (vec![1_000, 2_000], "scale-quick".to_owned());
-            return Self { few: 200, many, rounds: 3, only: None, folder, target: Target::Build };
+            return Self { few: 200, many: vec![1_000, 2_000], rounds: 3, only: None, target: Target::Build };
         }
         let many = match word("--many").and_then(|many| many.parse().ok()) {
             Some(many) => vec![many],
             None if has("--full") => vec![100_000, 1_000_000, 10_000_000],
             None => vec![100_000, 1_000_000],
         };
-        // A part leaves the figures of all in the docs.
-        let only = word("--only");
-        let is_part = only.is_some() || has("--many");
-        let target = if is_part { Target::Build } else { Target::of(args) };
-        let folder = word("--many").map_or_else(|| "scale".to_owned(), |many| format!("scale-{many}"));
-        Self { few: FEW, many, rounds: 60, only, folder, target }
+        Self { few: FEW, many, rounds: 60, only: word("--only"), target: Target::of(args) }
     }
 }
 
@@ -274,15 +265,15 @@ async fn sweep(rounds: usize, many: &mut Place) -> (f64, f64) {
     let sweeper = tokio::spawn({
         let (store, over, forgotten) = (many.store.clone(), over.clone(), forgotten.clone());
         async move {
-            // As a node's sweep does while it is behind.
+            // As a node does.
             let pace = store.sweep_pace();
-            let mut batch = pace.first();
+            let mut many = pace.first();
             while !over.load(Ordering::SeqCst) {
-                let begun = Instant::now();
-                let freed = store.forget(keeps.clone(), batch).await.unwrap();
+                let asked = Instant::now();
+                let freed = store.forget(keeps.clone(), many).await.unwrap();
                 forgotten.fetch_add(freed.events, Ordering::SeqCst);
-                tokio::time::sleep(pace.pause_after(begun.elapsed())).await;
-                batch = pace.next(batch);
+                many = if freed.fills(many) { pace.next(many) } else { pace.first() };
+                tokio::time::sleep(pace.pause_after(asked.elapsed())).await;
             }
         }
     });
@@ -362,7 +353,8 @@ async fn measure(plan: &Plan) {
 /// Writes the chart and JSON under `target`, and, if asked, the chart and a table into the docs.
 fn report(plan: &Plan, all: &[Growth]) {
     const CHART: &str = "performance-growth.svg";
-    let folder = document::folder(&plan.folder);
+    // A quick check leaves the figures of the last measurement alone.
+    let folder = document::folder(if plan.few == FEW { "scale" } else { "scale-quick" });
     let rows: Vec<_> = all
         .iter()
         .map(|one| {
@@ -377,7 +369,7 @@ fn report(plan: &Plan, all: &[Growth]) {
     document::write(&folder.join("results.json"), &format!("{json:#}\n"));
     plan.target.chart(&folder, CHART, &chart(plan, all));
     let image = format!("![What a new claim costs, with more events kept]({CHART})\n\n");
-    plan.target.figures("figures of kept events", &(image + &table(all)));
+    plan.target.figures("figures of growth", &(image + &table(all)));
 }
 
 fn chart(plan: &Plan, all: &[Growth]) -> String {

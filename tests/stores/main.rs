@@ -72,6 +72,7 @@ mod seed;
 mod sqlite;
 #[cfg(feature = "sqlite")]
 mod sqlite_open;
+mod sqlite_sweep;
 #[cfg(feature = "postgres")]
 mod start_due;
 #[cfg(feature = "postgres")]

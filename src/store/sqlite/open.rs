@@ -300,18 +300,31 @@ pub(super) fn not_copied(path: &Path, db: &Connection, access: SqliteAccess) -> 
 }
 
 /// Checks that the file is intact enough to use. A WAL without a note of the last write may have been left beside
-/// another database file: then the whole file is checked, however large.
+/// another database file: then the whole file is checked, however large. So it is after damage was met.
 pub(super) fn sound(path: &Path, db: &Connection, lock: &DatabaseLock) -> Result<(), SqliteOpenError> {
     let log = std::fs::metadata(beside(path, "-wal")).map_or(0, |log| log.len());
-    let looks =
-        if log > 0 && !lock.mark(path)?.is_of_a_write() { IntegrityScope::However } else { IntegrityScope::IfSmall };
+    let request = beside(path, CHECK);
+    let is_asked_for = request.exists() || log > 0 && !lock.mark(path)?.is_of_a_write();
+    let looks = if is_asked_for { IntegrityScope::However } else { IntegrityScope::IfSmall };
     let why = match integrity::check_and_repair(db, looks) {
-        Ok(None) => return Ok(()),
+        Ok(None) => {
+            let _ = fs::remove_file(request); // left behind, it costs one more check
+            return Ok(());
+        }
         Ok(Some(what)) => SqliteOpenError::new(path, SqliteOpenErrorKind::Corrupt(what)),
         Err(error) => SqliteOpenError::sqlite(path, error),
     };
     leave_log(db);
     Err(why)
+}
+
+/// The end of the name of a file that asks the next node to check the whole database.
+const CHECK: &str = "-check";
+
+/// Lets the next node check the whole database, and repair what can be: damage was met.
+pub(super) fn ask_for_check(path: &Path) {
+    let mut options = OpenOptions::new();
+    let _ = options.write(true).create(true).truncate(false).mode(0o600).open(beside(path, CHECK)); // a hint
 }
 
 /// Leaves the WAL in place on close, so that the damage can be inspected and repaired.
