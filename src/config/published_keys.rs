@@ -82,6 +82,12 @@ fn literal_address(text: &str) -> Option<IpAddr> {
     url.host_str()?.trim_matches(['[', ']']).parse().ok()
 }
 
+/// The ranges of addresses that are not public, from which keys may be fetched nevertheless.
+fn key_hosts(input: &SchemeInput<'_>) -> Vec<IpRange> {
+    let list = input.source.node("allow_keys_from").and_then(ConfigNode::list).unwrap_or(&[]);
+    list.iter().filter_map(|item| item.text()?.parse().ok()).collect()
+}
+
 impl ConfigResolver<'_> {
     /// The short form of a key in the source, or the key of `verify`, which may be a preset's.
     fn either<'n>(input: &'n SchemeInput<'_>, key: &str) -> Option<&'n ConfigNode> {
@@ -119,7 +125,7 @@ impl ConfigResolver<'_> {
         // A name is looked up, and its addresses are checked, when the keys are fetched.
         let address = literal_address(text).filter(|_| text.starts_with("https://"));
         if let Some(address) = address
-            && let Err(forbidden) = check_address(address, &self.key_hosts(input))
+            && let Err(forbidden) = check_address(address, &key_hosts(input))
         {
             self.diagnostics
                 .error(format!("keys cannot be fetched from `{text}`"))
@@ -128,12 +134,6 @@ impl ConfigResolver<'_> {
             return false;
         }
         true
-    }
-
-    /// The ranges of addresses that are not public, from which keys may be fetched nevertheless.
-    fn key_hosts(&mut self, input: &SchemeInput<'_>) -> Vec<IpRange> {
-        let list = input.source.node("allow_keys_from").and_then(ConfigNode::list).unwrap_or(&[]);
-        list.iter().filter_map(|item| item.text()?.parse().ok()).collect()
     }
 
     /// Reports addresses in `allow_keys_from` that cannot be read, and the key where no keys are fetched.
@@ -157,7 +157,7 @@ impl ConfigResolver<'_> {
     }
 
     fn fetched_from(&mut self, input: &SchemeInput<'_>, origin: KeyOrigin) -> Arc<FetchedKeys> {
-        let way = KeyFetchWay { proxy: self.proxy.clone(), allow: self.key_hosts(input).into() };
+        let way = KeyFetchWay { proxy: self.proxy.clone(), allow: key_hosts(input).into() };
         let keys = FetchedKeys::new(origin, way);
         self.keys_made = Some(keys.clone());
         keys
