@@ -96,12 +96,25 @@ fn steps(
             return Ok(Verdict::Ignored(format!("{} was {named:?}, wanted {}", kind.header, kind.names())));
         }
     }
-    if let Some(elements) = source.fields.elements(verified)? {
-        return judge_elements(source, verified, &elements, ids, see);
+    match source.fields.elements(verified) {
+        Ok(None) => {}
+        Ok(Some(elements)) => return judge_elements(source, verified, &elements, ids, see),
+        Err(rejection) => return unwanted_without_elements(source, verified).ok_or(rejection),
     }
     let found = source.fields.read(verified)?;
     let content = EventContent { bytes: verified.delivery().body, element: false };
     judge_content(source, verified, &content, &found, ids, &mut see)
+}
+
+/// The verdict on a delivery without elements that no element could have made wanted: another kind of message, which has
+/// none. `None`: elements decide, so that they are missing.
+fn unwanted_without_elements(source: &Source, verified: &VerifiedDelivery<'_>) -> Option<Verdict> {
+    let when = source.when.as_ref().filter(|_| source.require.is_none())?;
+    let around = source.fields.around_no_elements(verified)?;
+    if when.may_match(&around) {
+        return None;
+    }
+    Some(Verdict::Ignored(format!("it has no elements, and {} is not true of it", when.text())))
 }
 
 /// The bytes that one event is made of.
