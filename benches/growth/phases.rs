@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(2);
-/// A merge begins when a fresh table has this many rows: half of `FRESH_ROWS_MAX` in `store/sqlite/fresh_index.rs`.
+/// A merge begins when a fresh table has this many rows: half of `fresh_rows_max` in `src/store/sqlite/index_merge.rs`.
 const MERGED_AT: i64 = if cfg!(debug_assertions) { 32 } else { 32_768 };
 /// The fresh tables.
 const FRESH: [&str; 2] = ["fresh_keys", "fresh_names"];

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 /// It takes less than half a second where nothing else runs.
 const READY_WITHIN: Duration = Duration::from_secs(20);
-/// The largest number of keys that an optimised node leaves to be merged: `FRESH_ROWS_MAX`.
+/// The largest number of keys that an optimised node leaves to be merged: `fresh_rows_max` in
+/// `src/store/sqlite/index_merge.rs`.
 const FRESH_KEYS_MAX: i64 = 65_536;
 
 /// How long a start takes until `/readyz` is 200.
