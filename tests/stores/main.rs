@@ -71,7 +71,10 @@ mod seed;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 #[cfg(feature = "sqlite")]
+mod sqlite_merges;
+#[cfg(feature = "sqlite")]
 mod sqlite_open;
+#[cfg(feature = "sqlite")]
 mod sqlite_sweep;
 #[cfg(feature = "postgres")]
 mod start_due;
