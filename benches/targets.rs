@@ -12,7 +12,6 @@
 //!
 //! `peers` installs what Hookonce is compared with under `target/peers`. The rows of `gateway` and `growth` are of their
 //! last run: run them before.
-#![expect(clippy::cast_precision_loss, reason = "figures are only printed")]
 
 #[path = "measure/mod.rs"]
 mod measure;
@@ -224,9 +223,11 @@ impl Results {
         let summary = format!("{reached} of {} measured targets are reached.", measured.count());
         let cells = rows.iter().map(Row::cells);
         let table = table(&std::iter::once(header).chain(cells).collect::<Vec<_>>());
-        let conditions =
-            self.peers["conditions"].as_str().map_or_else(String::new, |text| format!("`peers`: {text}.\n\n"));
-        format!("{conditions}{summary}\n\n{table}")
+        let results =
+            [("peers", &self.peers), ("forward", &self.forward), ("gateway", &self.gateway), ("growth", &self.growth)];
+        let conditions = results.into_iter().filter_map(|(bench, json)| Some((bench, json["conditions"].as_str()?)));
+        let conditions = conditions.map(|(bench, text)| format!("- `{bench}`: {text}.")).collect::<Vec<_>>().join("\n");
+        format!("{summary}\n\n{table}\n{conditions}\n")
     }
 }
 

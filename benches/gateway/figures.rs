@@ -76,7 +76,7 @@ pub fn comparisons(figures: &Rounds<Kind>) -> String {
         let (rate, cpu) = (watched(rate).text(3), watched(cpu).text(3));
         lines.push(format!("dashboard open against closed: {rate} of the rate, {cpu} of the CPU per delivery"));
     }
-    lines.into_iter().map(|line| format!("- {line}\n")).collect()
+    lines.into_iter().fold(String::new(), |text, line| text + "- " + &line + "\n")
 }
 
 fn rate(sample: &Sample) -> f64 {

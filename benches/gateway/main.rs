@@ -138,8 +138,12 @@ async fn measure(plan: &Plan, dir: &Path) {
     json.insert(name.to_owned(), figures::json(&answered));
     let figures = limits(plan, dir);
     println!("SQLite alone, a row, two keys and a body, 64 to a commit, synced: {figures} claims/s\n");
-    tables +=
-        &format!("- SQLite alone, a row, two keys and a body, 64 to a commit, synced: {figures} claims per second\n");
+    let alone = "- SQLite alone, a row, two keys and a body, 64 to a commit, synced, claims per second: ";
+    tables = tables
+        + alone
+        + &figures
+        + "
+";
     for kind in [Kind::Memory, Kind::Whole] {
         tables = tables + "- " + &storm(&deck, kind, &dir.join(format!("storm-{kind:?}"))).await + "\n";
     }

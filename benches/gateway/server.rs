@@ -234,11 +234,11 @@ async fn per_row(config: &Config) -> (SocketAddr, Option<Arc<dyn Inspect>>) {
     let lanes = routes.map(|(source, route)| Lane::new(source.clone(), route.clone(), None)).collect();
     let dispatcher = Dispatcher::new(store.clone(), batch.clone(), lanes, Arc::default());
     dispatcher.run();
-    let ingest = IngestState {
+    let ingest = Arc::new(IngestState {
         sources: Arc::new(Sources::new(config.sources.iter().cloned())),
         health: Readiness::new(CancellationToken::new(), store.clone(), &batch),
         gateway: Gateway::new(store.clone(), batch, dispatcher, Arc::default()),
         flight: Arc::new(BodiesInFlight::default()),
-    };
+    });
     (listen(move |request| ingest.clone().answer(request)).await, Some(sqlite))
 }

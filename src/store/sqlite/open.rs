@@ -366,6 +366,9 @@ fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, SqliteOpenError>
         let db = Connection::open_with_flags(whole, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
         db.busy_timeout(BUSY)?;
         db.set_prepared_statement_cache_capacity(64);
+        // Otherwise a statement whose plan might depend on a parameter, such as that for the owner of a key, is parsed and
+        // planned anew each time.
+        db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         db.pragma_update(None, "cell_size_check", true)?; // detects a damaged page before it is used
         Ok(db)
     };
