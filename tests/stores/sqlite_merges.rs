@@ -59,7 +59,7 @@ fn count(db: &Connection, sql: &str) -> i64 {
 
 #[tokio::test]
 async fn kills_while_merging_in_the_sizes_of_a_release_lose_no_key() {
-    let rounds = if std::env::var_os("HOOKONCE_FULL").is_some() { 100 } else { 6 };
+    let rounds = if std::env::var_os("HOOKONCE_FULL").is_some() { 100 } else { 3 };
     let mut random = Random::new(seed::any());
     let dir = folder();
     let path = dir.path().join("a.db");
