@@ -170,13 +170,12 @@ pub(super) struct IndexWriter {
 impl IndexWriter {
     /// Reads back what is fresh. Where a row of it is damaged, the indexes are made again from what they are of.
     pub(super) fn load(path: &Path, db: &Connection) -> Result<Self> {
-        let mirror = match read_mirror(db)? {
-            Some(mirror) => mirror,
-            None => {
-                index_repair::rebuild(db)?;
-                warn!(target: "hookonce", why = "a row of fresh_keys or fresh_names could not be read", "mended");
-                read_mirror(db)?.unwrap_or_default()
-            }
+        let mirror = if let Some(mirror) = read_mirror(db)? {
+            mirror
+        } else {
+            index_repair::rebuild(db)?;
+            warn!(target: "hookonce", why = "a row of fresh_keys or fresh_names could not be read", "mended");
+            read_mirror(db)?.unwrap_or_default()
         };
         let sizes = MergeSizes::current();
         Ok(Self {
@@ -351,7 +350,7 @@ const NAME_CHARS: usize = 16;
 pub(super) fn indexed_name(name: &str) -> &[u8] {
     let name = name.split('\0').next().unwrap_or_default();
     let from = name.char_indices().rev().nth(NAME_CHARS - 1).map_or(0, |(at, _)| at);
-    name[from..].as_bytes()
+    &name.as_bytes()[from..]
 }
 
 /// The part of an event's id that is in the index: what its short id shows.

@@ -93,6 +93,9 @@ pub(super) enum MergeShare {
     WhileIdle,
 }
 
+/// The first half of a key, or a name, as it is in an index.
+type IndexKey = Box<[u8]>;
+
 /// A fresh table and its index.
 pub(super) struct IndexTables {
     fresh: &'static str,
@@ -107,7 +110,7 @@ pub(super) struct IndexTables {
     /// Whether an event still has what a row says it has lost: that row is damaged then.
     is_of_event: fn(&Connection, &[u8], EventId) -> Result<bool>,
     /// The entries of one event, where a row of it is damaged and they can be read elsewhere.
-    of_event: fn(&Connection, EventId) -> Result<Vec<Box<[u8]>>>,
+    of_event: fn(&Connection, EventId) -> Result<Vec<IndexKey>>,
 }
 
 macro_rules! index_tables {
@@ -150,7 +153,7 @@ fn has_key(db: &Connection, key: &[u8], event: EventId) -> Result<bool> {
 }
 
 /// The names of an event, as they are in the index.
-fn names_of(db: &Connection, id: EventId) -> Result<Vec<Box<[u8]>>> {
+fn names_of(db: &Connection, id: EventId) -> Result<Vec<IndexKey>> {
     let mut rows = db.prepare_cached("select delivery_id from events where id = ?1")?;
     let mut rows = rows.query([id.0])?;
     let mut names = Vec::new();
@@ -163,7 +166,7 @@ fn names_of(db: &Connection, id: EventId) -> Result<Vec<Box<[u8]>>> {
 
 /// An entry of an index, as a merge takes it from the fresh table.
 pub(super) struct IndexEntry {
-    pub(super) key: Box<[u8]>,
+    pub(super) key: IndexKey,
     pub(super) event: EventId,
     pub(super) change: IndexChange,
 }

@@ -64,7 +64,8 @@ pub(super) fn check_and_repair(db: &Connection, looks: IntegrityScope) -> Result
         }
         Err(_) => before.clone(),
     };
-    let of_pages = left.iter().find(|wrong| !is_of_one_row(wrong) && !(is_replaced && is_of_unused_pages(wrong)));
+    let is_harmless = |wrong: &str| is_of_one_row(wrong) || is_replaced && is_of_unused_pages(wrong);
+    let of_pages = left.iter().find(|wrong| !is_harmless(wrong));
     if let Some(of_pages) = of_pages {
         db.execute_batch("rollback")?;
         return Ok(Some(of_pages.replace('\n', " ")));

@@ -308,7 +308,8 @@ impl Ledger for SqliteLedger<'_> {
             index.take_free(key);
         }
         self.execute(
-            "insert into keys (key, event, identity, alias, id_digest) values (?1, ?2, ?3, ?4, ?5)",
+            // Where its entry in the index was lost, the event may have it already.
+            "insert or ignore into keys (key, event, identity, alias, id_digest) values (?1, ?2, ?3, ?4, ?5)",
             params![key.0, held.event.0, held.same.word(), held.alias, held.id_digest.map(|digest| digest.0)],
         )?;
         match &mut self.fresh {

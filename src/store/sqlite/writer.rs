@@ -196,9 +196,8 @@ impl SqliteWriter {
         let idle_in = idle_at.saturating_duration_since(now);
         let merge = match self.index.idle_merge() {
             IdleMerge::Nothing => None,
-            IdleMerge::Now => Some(idle_in),
             IdleMerge::Soon if self.index.is_ordering() => Some(idle_in.max(ORDERED_SOON)),
-            IdleMerge::Soon => Some(idle_in),
+            IdleMerge::Now | IdleMerge::Soon => Some(idle_in),
         };
         match (self.notes.due_in(), merge) {
             (None, merge) => (merge, true),
