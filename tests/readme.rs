@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-const DOCUMENTS: [&str; 8] = [
+const DOCUMENTS: [&str; 9] = [
     "README.md",
     "docs/start.md",
     "docs/guarantees.md",
@@ -13,6 +13,7 @@ const DOCUMENTS: [&str; 8] = [
     "docs/from-steakpie.md",
     "docs/from-webhook.md",
     "docs/deploys.md",
+    "docs/senders.md",
     "docs/presets.md",
 ];
 

@@ -135,6 +135,7 @@ impl ExplainRequest {
                 let header = |(name, value): (String, String)| (name.to_ascii_lowercase(), value.into_bytes());
                 Ok(vec![SavedDelivery {
                     from: "pasted".into(),
+                    method: None,
                     path: self.path,
                     query: self.query.unwrap_or_default(),
                     headers: self.headers.into_iter().map(header).collect(),

@@ -1,5 +1,6 @@
 //! `hookonce send`: signs and sends a delivery as its sender would.
 pub(crate) mod delivery_builder;
+mod key_publisher;
 mod preset_source;
 mod sender_key_pair;
 
@@ -16,7 +17,9 @@ use crate::store::clock::StoreClock;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use delivery_builder::DeliveryBuilder;
+use key_publisher::PublishedKeyPair;
 use reqwest::Url;
+use sender_key_pair::SenderKeyPair;
 use serde_json::{Value, json};
 use std::io::{self, Read as _, Write};
 use std::path::{Path, PathBuf};
@@ -51,6 +54,10 @@ pub(crate) struct SendArgs {
     /// Private key of a sender that signs with one, in PEM; made if there is no such file
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
+    /// With --preset: port on 127.0.0.1 where a node fetches the public half, of a sender that publishes its keys
+    #[arg(long, value_name = "PORT", requires = "preset", default_value_t = key_publisher::KEYS_PORT,
+          value_parser = clap::value_parser!(u16).range(1..))]
+    keys_port: u16,
     /// Set a field of the body, such as tag=main
     #[arg(long, value_name = "FIELD=VALUE")]
     set: Vec<String>,
@@ -80,6 +87,14 @@ pub(crate) struct SendArgs {
     token_env: String,
 }
 
+/// The key that a sender signs with, if it has one of its own.
+enum SenderKey {
+    /// Its public half is in the config.
+    Private(SenderKeyPair),
+    /// Its public half is published.
+    Published(PublishedKeyPair),
+}
+
 /// The node's response.
 struct SendResponse {
     status: u16,
@@ -96,16 +111,29 @@ pub(crate) async fn send(asked: &SendArgs, env: EnvLookup<'_>, out: &mut impl Wr
     let source = source(asked, &config)?;
     let key = preset_source::signing_key(asked, &config, &source, given_key)?;
     let clock = StoreClock::wall(Timestamp::default());
-    let delivery = build_delivery(asked, &config, &source, clock.now())?;
+    let mut delivery = build_delivery(asked, &config, &source, clock.now())?;
+    if let Some(SenderKey::Published(key)) = &key {
+        delivery.set_published_proof(&source, clock.now(), key)?;
+    }
     let url = address(asked, &config, &source, &delivery)?;
     let terminal = Terminal::stdout(asked.json);
     let mut watch = if asked.wait { Some(CompletionWatcher::begin(asked, env).await?) } else { None };
     let client = reqwest::Client::builder().timeout(ANSWER_TIME).redirect(reqwest::redirect::Policy::none()).build();
     let client = client.map_err(|error| CommandError::unknown(format!("cannot send: {error}")))?;
+    let publisher = match &key {
+        Some(SenderKey::Published(key)) => Some(key.publish().await?),
+        Some(SenderKey::Private(_)) | None => None,
+    };
     let (mut code, mut events) = (0, Vec::new());
     for _ in 0..asked.times {
-        let headers = delivery.headers(&source, clock.now(), key.as_ref());
-        let answer = post(&client, (&url, &source), &delivery, &headers).await?;
+        let send = async || {
+            let headers = delivery.headers(&source, clock.now(), key.as_ref());
+            post(&client, (&url, &source), &delivery, &headers).await
+        };
+        let answer = match &publisher {
+            Some(publisher) => publisher.send_until_fetched(send).await?,
+            None => send().await?,
+        };
         answer.print(&terminal, out)?;
         code = code.max(u8::from(!(200..300).contains(&answer.status)));
         for event in answer.events {

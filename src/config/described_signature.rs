@@ -98,6 +98,12 @@ impl ConfigResolver<'_> {
                 .unless(section.misspells("entry"))
                 .at(section.key_place("separator"), "it separates the entries of the header");
         }
+        let several = section.flag("several");
+        if several == Some(true) && entries.is_none() && section.text("prefix").is_none_or(str::is_empty) {
+            self.diagnostics
+                .error("`several` needs `entry` or `prefix`")
+                .at(section.key_place("several"), "nothing else says where each signature begins");
+        }
         match &entries {
             Some(entries) => self.entries(section, entries, timestamp.as_ref()),
             None if at.is_none() => self.prefix_of_a_header(section),
@@ -108,6 +114,7 @@ impl ConfigResolver<'_> {
             headers,
             at,
             entries,
+            several: several.unwrap_or(true),
             prefix: section.text("prefix").unwrap_or_default().to_owned(),
             encoding: match section.text("encoding") {
                 Some("base64") => SignatureEncoding::Base64,

@@ -179,7 +179,7 @@ impl ConfigResolver<'_> {
         }
         let prefix = if header == "authorization" { "Bearer " } else { "" };
         let prefix = word("prefix").unwrap_or(prefix).to_owned();
-        if let Some(keys) = input.keys.node("keys").filter(|_| shared && input.described) {
+        if let Some(keys) = Self::either(input, "keys").filter(|_| shared) {
             self.diagnostics
                 .error("a token is verified with a secret or with the issuer's keys, not with both")
                 .at(keys.at, "`secret` is set, too")
@@ -232,7 +232,7 @@ impl ConfigResolver<'_> {
             self.missing(input, "issuer", "who signs the tokens, or `secret`", "issuer = \"https://…\"");
             return None;
         };
-        if !issuer.contains("://") && !input.keys.has("keys") {
+        if !issuer.contains("://") && Self::either(input, "keys").is_none() {
             self.missing(input, "secret", "the issuer publishes no keys", "secret = { env = \"WEBHOOK_SECRET\" }");
             return None;
         }
@@ -254,7 +254,7 @@ impl ConfigResolver<'_> {
                 known.unwrap_or_else(|| "{ repository = \"owner/name\" }, or sub, project_path, email".into());
             self.missing(input, "claims", &what, &format!("claims = {example}"));
         }
-        let named = if input.described { input.keys.node("keys") } else { None };
+        let named = Self::either(input, "keys");
         let (url, at) = match named.and_then(|node| Some((node.text()?, node.at))) {
             Some(named) => named,
             None => (issuer, Self::either(input, "issuer").map_or(input.at, |node| node.at)),

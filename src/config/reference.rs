@@ -60,6 +60,21 @@ that rises. Deliveries need not arrive in that order. A `change` takes it as its
 Some senders ask a question before they send anything: they want a text back, or a signature of it. Their presets answer it
 (`handshake`). Such an answer is in the log and on the dashboard, but it is no event.
 
+To try a preset, put what `hookonce presets NAME` prints into the config, start the node, and send as its sender would:
+
+```console
+$ STRIPE_SECRET=… hookonce send --preset stripe --sample
+$ hookonce send --preset discord --sample --key discord.pem
+$ hookonce send --preset github-actions --sample --key ci.pem
+```
+
+For a sender that signs with a private key, `send` makes a pair and prints the line with the public half. A sender that
+publishes its keys (tokens of an issuer, SNS, PayPal) needs one more line in its source, so that the node on this machine
+fetches the key of `send`: `keys = \"http://127.0.0.1:3144/keys\"`, or `certificates = \"http://127.0.0.1:3144\"`; `send` prints
+the whole source, serves the key while it runs (`--keys-port` is another port), and sends again until the node has fetched
+it, which takes up to a minute where the node has run for a while. With values of your own, name the source of your config:
+`hookonce send --source NAME --sample --key ci.pem`. Remove the line afterwards: with it, only your key counts.
+
 | Preset | Sender | Signs | Order | Sends again | Needs | |
 |---|---|---|---|---|---|---|
 ";

@@ -71,6 +71,7 @@ pub(super) static SOURCE_KEYS: SectionKeys = SectionKeys {
         key("topic", ConfigValueType::Text, "none", "Short for verify.topic."),
         key("webhook_id", ConfigValueType::Text, "none", "Short for verify.webhook_id."),
         key("certificates", ConfigValueType::Text, "none", "Short for verify.certificates."),
+        key("keys", ConfigValueType::Text, "none", "Short for verify.keys."),
         key(
             "allow_keys_from",
             ConfigValueType::Texts,

@@ -78,6 +78,13 @@ pub(super) static VERIFY_KEYS: SectionKeys = SectionKeys {
             "The prefix of the signature. Without `entry`, a header may have several signatures, separated by commas, only \
              if each has one.",
         ),
+        key(
+            "several",
+            ConfigValueType::Flag,
+            "true with `entry` or `prefix`",
+            "Whether a header may have several signatures, of which one must be right; false: a list is refused. Presets of \
+             senders that send one say false.",
+        ),
         key("hash", ConfigValueType::Word(&["sha1", "sha256", "sha512"]), "sha256", "The hash of the HMAC."),
         key(
             "encoding",
@@ -159,8 +166,19 @@ pub(super) const SCHEMES: &[&str] = &[
 pub(super) const CARRIED: &[&str] = &["github", "standard-webhooks", "hmac", "ed25519", "ecdsa-p256"];
 
 /// The keys that describe a signature.
-const DESCRIPTION: &[&str] =
-    &["header", "at", "entry", "separator", "prefix", "encoding", "over", "timestamp", "timestamp_format", "tolerance"];
+const DESCRIPTION: &[&str] = &[
+    "header",
+    "at",
+    "entry",
+    "separator",
+    "prefix",
+    "several",
+    "encoding",
+    "over",
+    "timestamp",
+    "timestamp_format",
+    "tolerance",
+];
 
 /// A scheme as the config names it: its keys, and how it is made of them.
 struct NamedScheme {

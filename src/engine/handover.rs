@@ -351,6 +351,19 @@ mod tests {
         assert_eq!(all.wait("b", ONE_LOOK).await.unwrap_err(), WaitRefusal::BringsNothing);
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn after_ten_minutes_an_operator_waits_no_more_and_a_secret_is_taken_by_nobody() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("asana.secret");
+        let all = place(HandoverKind::Taken, Some(file.clone()));
+        let begun = Instant::now();
+        assert!(all.wait("a", Duration::from_hours(1)).await.unwrap().is_none());
+        assert!((HANDSHAKE_WAIT_MAX..HANDSHAKE_WAIT_MAX + WRITING_TIME).contains(&begun.elapsed()));
+        assert!(!all.statuses()[0].awaited);
+        assert_eq!(all.bring("a", secret("late"), NOW).await, HandoverResult::Unawaited);
+        assert!(!file.exists());
+    }
+
     #[tokio::test]
     async fn a_secret_is_written_once_and_only_while_somebody_waits() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -9,11 +9,12 @@ use crate::decide::claim::{IdentityKey, NewEvent};
 use crate::decide::delivery::{Delivery, DeliveryRejection, HeaderLookup, borrow_headers};
 use crate::decide::field::{ExtractedField, ExtractedFields, FieldLocation};
 use crate::decide::filter::{Filter, FilterTerm};
-use crate::decide::handshake::HandshakeMethod;
+use crate::decide::handshake::{Handshake, HandshakeMethod};
 use crate::decide::id::{EventId, Key};
 use crate::decide::judge::{Verdict, WalkStep, walk};
 use crate::decide::response;
 use crate::decide::source::{Route, Source};
+use bytes::Bytes;
 use std::sync::Arc;
 
 /// The record of how a delivery was evaluated without the store, for `explain`: signature, fields, filters, verdict.
@@ -38,6 +39,8 @@ pub(crate) struct DeliveryTrace {
     pub elements: Option<usize>,
     /// How the walk ended.
     pub verdict: Verdict,
+    /// Why a request of this method is refused, if it is no delivery.
+    pub not_allowed: Option<String>,
 }
 
 /// The record of how a body, or one element of it, was evaluated.
@@ -78,10 +81,12 @@ pub(crate) enum SignatureCheck {
     Unchecked(String),
     /// It is right.
     Right,
-    /// It is right, but too old to be accepted now.
-    Old,
+    /// It is right, but too old to be accepted now; its age, and the greatest one.
+    Old(Option<String>),
     /// It is wrong: the delivery is refused. Which part was expected where, and what is there instead.
-    Wrong(Option<String>),
+    Wrong(String),
+    /// It is not looked at, and why.
+    NotNeeded(String),
 }
 
 impl FilterResult {
@@ -137,20 +142,28 @@ impl DeliveryTrace {
             from: saved.from.clone(),
             bytes: saved.body.len(),
             notes: [&*saved.notes, &notes].concat(),
-            signature: signature(source, &sent, elsewhere),
+            signature: signature(source, &sent, elsewhere, saved.method.is_some()),
             source: source.clone(),
             chosen,
             kind: None,
             contents: vec![ContentTrace::default()],
             elements: None,
             verdict: Verdict::Events(Vec::new()),
+            not_allowed: None,
         };
+        if let Some(method) = saved.method.as_deref().filter(|method| *method != HandshakeMethod::Post.word()) {
+            told.record_method(method, &delivery);
+            return told;
+        }
         if told.is_too_large() {
             return told;
         }
         if let Some(handshake) = source.handshake(HandshakeMethod::Post, &delivery) {
-            let why = "it is a handshake of the sender, which is answered without an event";
-            told.verdict = handshake.rejection(&delivery).map_or(Verdict::Ignored(why.into()), Verdict::Refused);
+            if !handshake.signed {
+                told.signature = SignatureCheck::NotNeeded(UNSIGNED_HANDSHAKE.into());
+            }
+            let why = answered_handshake(handshake);
+            told.verdict = handshake.rejection(&delivery).map_or(Verdict::Ignored(why), Verdict::Refused);
             return told;
         }
         told.verdict = match source.verify.assume_verified(&delivery) {
@@ -158,6 +171,33 @@ impl DeliveryTrace {
             Err(refusal) => Verdict::Refused(refusal),
         };
         told
+    }
+
+    /// A request of another method than POST: a handshake, or none that is answered.
+    fn record_method(&mut self, method: &str, sent: &Delivery<'_>) {
+        let source = self.source.clone();
+        let body = Bytes::new(); // of these a node reads no body
+        let sent = Delivery { body: &body, ..*sent };
+        let known = HandshakeMethod::parse(method);
+        let handshake = known.and_then(|method| source.handshake(method, &sent));
+        // Without the secret it is only known that it looks like one.
+        let answered = known.and_then(|method| source.answer_handshake(method, &sent));
+        let is_answered = matches!(answered, Some(Ok(_))) || !source.verify.has_secret();
+        if let Some(handshake) = handshake.filter(|_| is_answered) {
+            if !handshake.signed {
+                self.signature = SignatureCheck::NotNeeded(UNSIGNED_HANDSHAKE.into());
+            }
+            self.verdict = Verdict::Ignored(answered_handshake(handshake));
+            return;
+        }
+        self.signature = SignatureCheck::NotNeeded("this is no delivery".into());
+        let allowed = source.methods().join(", ");
+        let none = if known.is_some() && source.methods().contains(&method) {
+            ", and none of the sender's handshakes"
+        } else {
+            ""
+        };
+        self.not_allowed = Some(format!("method: a delivery is a POST, this is a {method}{none}; allowed: {allowed}"));
     }
 
     fn record_step(&mut self, step: &WalkStep<'_>) {
@@ -208,6 +248,9 @@ impl DeliveryTrace {
 
     /// Why it is refused: the status, the reason and its details.
     pub(crate) fn refused(&self) -> Option<(u16, String)> {
+        if let Some(why) = &self.not_allowed {
+            return Some((405, why.clone()));
+        }
         if self.is_too_large() {
             return Some((413, format!("too_large: {} bytes, at most {}", self.bytes, self.source.body_max)));
         }
@@ -225,6 +268,12 @@ impl DeliveryTrace {
     }
 }
 
+const UNSIGNED_HANDSHAKE: &str = "the sender does not sign this handshake";
+
+fn answered_handshake(handshake: &Handshake) -> String {
+    format!("it is a handshake of the sender, which is answered without an event, with {}", handshake.status)
+}
+
 /// Ids that no event has.
 fn ids() -> impl FnMut() -> EventId {
     let mut next = 0_u128;
@@ -235,7 +284,7 @@ fn ids() -> impl FnMut() -> EventId {
 }
 
 /// Checks the signature, if there is one and the secret is available.
-fn signature(source: &Source, delivery: &Delivery<'_>, elsewhere: &[ExternalValue]) -> SignatureCheck {
+fn signature(source: &Source, delivery: &Delivery<'_>, elsewhere: &[ExternalValue], is_whole: bool) -> SignatureCheck {
     let places = source.verify.credential_places();
     if places.is_empty() {
         return SignatureCheck::None;
@@ -245,7 +294,16 @@ fn signature(source: &Source, delivery: &Delivery<'_>, elsewhere: &[ExternalValu
         FieldLocation::Query(_) => delivery.query.is_empty(),
         _ => false,
     };
+    let wrong = || {
+        let scheme = source.verify.ignoring_age();
+        let reason = || source.verify.rejection_reason(delivery);
+        SignatureCheck::Wrong(scheme.expectation(delivery).unwrap_or_else(reason))
+    };
     if places.iter().all(absent) {
+        // What is not in a whole request was not sent; others may have been saved without it.
+        if is_whole {
+            return wrong();
+        }
         let name = |place: &FieldLocation| match place {
             FieldLocation::Header(name) => name.clone(),
             other => other.to_string(),
@@ -262,15 +320,15 @@ fn signature(source: &Source, delivery: &Delivery<'_>, elsewhere: &[ExternalValu
     }
     // A saved delivery may be old: its signature is checked without its age first.
     match (source.verify.verify(delivery), source.verify.ignoring_age().verify(delivery)) {
-        _ if source.signs_for_anyone(delivery.body) => SignatureCheck::Wrong(None),
+        _ if source.signs_for_anyone(delivery.body) => {
+            SignatureCheck::Wrong("the body is a text that a handshake signs for anyone who asks".into())
+        }
         (Err(DeliveryRejection::KeyUnavailable(request)), _) | (_, Err(DeliveryRejection::KeyUnavailable(request))) => {
             SignatureCheck::Unchecked(request.words())
         }
         (Err(DeliveryRejection::SecretMissing), _) => SignatureCheck::Unchecked("the secret is not available".into()),
-        (Err(DeliveryRejection::BadSignature), Ok(_)) => SignatureCheck::Old,
-        (_, Err(DeliveryRejection::BadSignature)) => {
-            SignatureCheck::Wrong(source.verify.ignoring_age().expectation(delivery))
-        }
+        (Err(DeliveryRejection::BadSignature), Ok(_)) => SignatureCheck::Old(source.verify.difference(delivery)),
+        (_, Err(DeliveryRejection::BadSignature)) => wrong(),
         // Any other rejection comes after the signature check and is part of the trace.
         _ => SignatureCheck::Right,
     }

@@ -117,8 +117,9 @@ fn signature(told: &DeliveryTrace) -> SignatureReport {
         SignatureCheck::None => (SignatureCheckView::None, None),
         SignatureCheck::Unchecked(why) => (SignatureCheckView::Unchecked, Some(why.clone())),
         SignatureCheck::Right => (SignatureCheckView::Right, None),
-        SignatureCheck::Old => (SignatureCheckView::Old, None),
-        SignatureCheck::Wrong(why) => (SignatureCheckView::Wrong, why.clone()),
+        SignatureCheck::Old(why) => (SignatureCheckView::Old, why.clone()),
+        SignatureCheck::Wrong(why) => (SignatureCheckView::Wrong, Some(why.clone())),
+        SignatureCheck::NotNeeded(why) => (SignatureCheckView::None, Some(why.clone())),
     };
     SignatureReport { by: told.source.verify.words(), is, why }
 }

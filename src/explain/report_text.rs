@@ -50,9 +50,10 @@ fn signature(signature: &SignatureCheck) -> String {
         SignatureCheck::None => "nothing to check".into(),
         SignatureCheck::Unchecked(why) => format!("not checked, {why}; the rest assumes that it is right"),
         SignatureCheck::Right => "right".into(),
-        SignatureCheck::Old => "right, but too old to be accepted now".into(),
-        SignatureCheck::Wrong(None) => "wrong; the rest assumes that it is right".into(),
-        SignatureCheck::Wrong(Some(why)) => format!("wrong: {why}; the rest assumes that it is right"),
+        SignatureCheck::Old(None) => "right, but too old to be accepted now".into(),
+        SignatureCheck::Old(Some(age)) => format!("right, but too old to be accepted now: {age}"),
+        SignatureCheck::Wrong(why) => format!("wrong: {why}; the rest assumes that it is right"),
+        SignatureCheck::NotNeeded(why) => format!("not needed, {why}"),
     }
 }
 

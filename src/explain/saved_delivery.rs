@@ -20,6 +20,8 @@ const FILE_BYTES_MAX: u64 = 2 * limits::BODIES_IN_FLIGHT_BYTES as u64;
 pub(crate) struct SavedDelivery {
     /// Its name: the file, and its position in it.
     pub from: String,
+    /// The method of a request that was saved whole, with its request line.
+    pub method: Option<String>,
     /// The path it was sent to, if known.
     pub path: Option<String>,
     /// The query string.
@@ -96,6 +98,7 @@ pub(crate) fn deliveries(name: &str, bytes: Vec<u8>) -> Result<Vec<SavedDelivery
     let media_type = content_type::guess(&bytes);
     Ok(vec![SavedDelivery {
         from: name.to_owned(),
+        method: None,
         path: None,
         query: String::new(),
         headers: vec![("content-type".into(), media_type.into())],
@@ -126,6 +129,7 @@ fn line(text: &[u8]) -> Option<SavedDelivery> {
     });
     Some(SavedDelivery {
         from: String::new(),
+        method: None,
         path,
         query,
         headers,
@@ -146,24 +150,31 @@ fn has_head(bytes: &[u8]) -> bool {
     let Ok(first) = std::str::from_utf8(first.trim_ascii_end()) else { return false };
     let named =
         |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == ' ');
-    target(first).is_some() || first.split_once(": ").is_some_and(|(name, _)| named(name))
+    request_line(first).is_some() || first.split_once(": ").is_some_and(|(name, _)| named(name))
 }
 
-/// Where `POST /path?query HTTP/1.1` is sent to.
-fn target(line: &str) -> Option<&str> {
+/// The method of `POST /path?query HTTP/1.1`, and where it is sent to.
+fn request_line(line: &str) -> Option<(&str, &str)> {
     let mut words = line.split(' ');
     let (method, target, version) = (words.next()?, words.next()?, words.next()?);
-    (is_token(method) && version.starts_with("HTTP/") && words.next().is_none()).then_some(target)
+    (is_token(method) && version.starts_with("HTTP/") && words.next().is_none()).then_some((method, target))
+}
+
+/// Whether this is a request of a method that has no body, such as the handshakes of some senders.
+fn has_no_body(bytes: &[u8]) -> bool {
+    ["GET ", "HEAD ", "OPTIONS "].iter().any(|method| bytes.starts_with(method.as_bytes()))
 }
 
 /// A request as it went over the wire: head, blank line, body.
 fn request(name: &str, bytes: &[u8]) -> Result<SavedDelivery, String> {
-    let (head, body) =
-        split(bytes).ok_or_else(|| format!("{name} has request headers, but no empty line and body after them"))?;
+    let (head, body) = split(bytes)
+        .or_else(|| has_no_body(bytes).then_some((bytes, &[][..])))
+        .ok_or_else(|| format!("{name} has request headers, but no empty line and body after them"))?;
     let head = String::from_utf8_lossy(head);
     let mut lines = head.lines().peekable();
     let mut saved = SavedDelivery {
         from: name.to_owned(),
+        method: None,
         path: None,
         query: String::new(),
         headers: Vec::new(),
@@ -171,7 +182,8 @@ fn request(name: &str, bytes: &[u8]) -> Result<SavedDelivery, String> {
         source: None,
         notes: Vec::new(),
     };
-    if let Some(target) = lines.peek().and_then(|line| target(line)) {
+    if let Some((method, target)) = lines.peek().and_then(|line| request_line(line)) {
+        saved.method = Some(method.to_owned());
         // A request to a proxy has the whole URL.
         let path =
             target.split_once("://").and_then(|(_, rest)| rest.find('/').map(|at| &rest[at..])).unwrap_or(target);
@@ -242,6 +254,7 @@ pub(super) fn delivery(source: &Source, event: &Event, payload: Payload) -> Save
     let query: Vec<_> = source.fields.iter().filter_map(|field| in_query(field, event)).collect();
     SavedDelivery {
         from: format!("event {}", event.id),
+        method: None,
         path: Some(source.path.to_string()),
         query: query.join("&"),
         headers,
@@ -362,6 +375,21 @@ mod tests {
         check(b"POST /p?q=1 HTTP/1.1\r\nX-A: 1\r\n\r\n{}", Some("/p"), &[("x-a", "1")], b"{}");
         check(b"POST http://h/p HTTP/1.1\nX-A: 1\n\n{}", Some("/p"), &[("x-a", "1")], b"{}");
         check(b"Request URL: https://h/p\nX-A: 1\n\n{\"a\":\n\n1}", None, &[("x-a", "1")], b"{\"a\":\n\n1}");
+    }
+
+    #[test]
+    fn the_method_is_that_of_the_request_line() {
+        for (text, method) in [
+            ("POST /p HTTP/1.1\nA: b\n\n{}", Some("POST")),
+            ("GET /p?challenge=1 HTTP/1.1\r\nHost: h\r\n\r\n", Some("GET")),
+            ("HEAD /p HTTP/1.1\nHost: h\n", Some("HEAD")),
+            ("OPTIONS /p HTTP/1.1", Some("OPTIONS")),
+            ("X-A: 1\n\n{}", None),
+            ("{}", None),
+        ] {
+            let all = deliveries("f", text.into()).unwrap();
+            assert_eq!(all[0].method.as_deref(), method, "{text}");
+        }
     }
 
     #[test]

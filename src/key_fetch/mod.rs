@@ -88,7 +88,7 @@ struct CachedCertificate {
 struct KeyFetchError(String);
 
 impl KeyOrigin {
-    fn is_loopback(&self) -> bool {
+    pub(crate) fn is_loopback(&self) -> bool {
         // The config accepts plain HTTP for this machine alone.
         let (Self::KeySet(url) | Self::Issuer(url) | Self::Certificates(url)) = self;
         url.starts_with("http://")
@@ -98,6 +98,10 @@ impl KeyOrigin {
 impl FetchedKeys {
     pub(crate) fn new(origin: KeyOrigin, way: KeyFetchWay) -> Arc<Self> {
         Arc::new(Self { origin, way, state: Mutex::default(), flight: Arc::default(), attempts: watch::Sender::new(0) })
+    }
+
+    pub(crate) fn origin(&self) -> &KeyOrigin {
+        &self.origin
     }
 
     fn state(&self) -> MutexGuard<'_, KeyCache> {

@@ -7,6 +7,7 @@ mod registers;
 mod replay_cancel_forget;
 mod send;
 mod send_presets;
+mod send_samples;
 #[path = "../support/mod.rs"]
 mod support;
 mod tail;
@@ -72,6 +73,11 @@ struct Said {
 }
 
 impl Said {
+    fn of(output: std::process::Output) -> Self {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        Self { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    }
+
     /// It succeeded.
     fn fine(self) -> String {
         assert_eq!((self.code, &*self.err), (Some(0), ""), "{self:?}");
@@ -97,9 +103,7 @@ impl Said {
 }
 
 fn end(mut command: Command) -> Said {
-    let output = command.output().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-    Said { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
+    Said::of(command.output().unwrap())
 }
 
 /// Runs the binary in the folder of this node, without its secret.

@@ -160,7 +160,8 @@ fn an_old_signature_is_reported_as_old_and_not_as_wrong() {
     let key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, super::support::SECRET.as_bytes());
     let signature = hex::encode(aws_lc_rs::hmac::sign(&key, b"1700000000.{}"));
     let request = format!("POST /in/s HTTP/1.1\nX-Time: 1700000000\nX-Sig: {signature}\n\n{{}}");
-    said(house.command(&["explain", "-"]), request.as_bytes()).has(0, &["right, but too old to be accepted now"]);
+    said(house.command(&["explain", "-"]), request.as_bytes())
+        .has(0, &["right, but too old to be accepted now: a time that is ", " ago, at most 5m"]);
     said(house.command(&["explain", "-"]), request.replace("1700000000", "1700000001").as_bytes())
         .has(1, &["refused with 401, bad_signature"]);
 }
@@ -192,4 +193,73 @@ fn input_that_cannot_be_explained_is_reported_in_a_sentence() {
     run(&house, &["explain", "binary"]).has(2, &["hookonce.toml; nothing can be explained"]);
     run(&house, &["explain", "binary", "--config", "none.toml"]).has(2, &["there is no config at none.toml"]);
     run(&house, &["explain"]).has(2, &["FILE|EVENT"]);
+}
+
+/// A request without its signature is refused by a node, so that is predicted; other saved deliveries may lack what is
+/// secret.
+#[test]
+fn a_whole_request_without_its_signature_is_predicted_to_be_refused() {
+    let secret = "secret = { env = 'SECRET' }";
+    let config = format!(
+        "[source.a]\npreset = 'stripe'\n{secret}\n[[source.a.route]]\nrun = {{ steps = ['true'] }}\n\
+         [source.b]\npreset = 'event-grid'\n{secret}\n[[source.b.route]]\nrun = {{ steps = ['true'] }}\n"
+    );
+    let house = House::empty(&config);
+    let explain = |text: &str| said(house.command(&["explain", "-"]), text.as_bytes());
+    explain("POST /in/a HTTP/1.1\nHost: h\nContent-Type: application/json\n\n{\"id\":\"evt_1\"}").has(
+        1,
+        &[
+            "wrong: expected header stripe-signature with the entries t and v1 (hex, 64 digits) over {timestamp}.{body}",
+            "found: no such header",
+            "be refused with 401, bad_signature",
+        ],
+    );
+    explain("POST /in/b HTTP/1.1\nHost: h\n\n[{\"id\":\"1\"}]").has(
+        1,
+        &["wrong: expected the token in query.secret; found: nothing there", "be refused with 401, bad_signature"],
+    );
+    let saved = "{\"headers\":{\"content-type\":\"application/json\"},\"body\":\"{\\\"id\\\":\\\"evt_1\\\"}\",\"path\":\"/in/a\"}";
+    explain(saved).has(0, &["not checked, no stripe-signature was saved", "be a new event"]);
+}
+
+#[test]
+fn handshakes_of_every_method_are_predicted_and_so_is_a_method_that_is_none() {
+    let source =
+        |name: &str, more: &str| format!("[source.{name}]\npreset = '{name}'\nsecret = {{ env = 'SECRET' }}\n{more}\n");
+    let config = [
+        source("meta", "verify_token = { env = 'TOKEN' }"),
+        source("dropbox", ""),
+        // A secret that signs answers is for one source.
+        source("x", "").replace("SECRET", "TOKEN"),
+        source("trello", "url = 'https://hooks.example.com/in/trello'"),
+        source("cloudevents", ""),
+        source("graph", ""),
+        source("stripe", ""),
+    ];
+    let house = House::empty(&config.concat());
+    let explain = |text: &str| {
+        let mut command = house.command(&["explain", "-"]);
+        command.env("TOKEN", "ours");
+        said(command, text.as_bytes())
+    };
+    let answered = "be ignored: it is a handshake of the sender, which is answered without an event, with 200";
+    for request in [
+        "GET /in/meta?hub.mode=subscribe&hub.verify_token=ours&hub.challenge=1158201444 HTTP/1.1\nHost: h\n\n",
+        "GET /in/dropbox?challenge=abc HTTP/1.1\nHost: h\n",
+        "GET /in/x?crc_token=abc HTTP/1.1\nHost: h\n\n",
+        "HEAD /in/trello HTTP/1.1\nHost: h\n\n",
+        "OPTIONS /in/cloudevents HTTP/1.1\nWebHook-Request-Origin: eventemitter.example.com\n\n",
+        "POST /in/graph?validationToken=abc HTTP/1.1\nContent-Type: text/plain\n\n",
+    ] {
+        explain(request).has(1, &[answered, "not needed, the sender does not sign this handshake"]);
+    }
+    let refused = |request: &str, why: &str| {
+        explain(request).has(1, &["be refused with 405, method: ", why]);
+    };
+    refused("GET /in/stripe HTTP/1.1\nHost: h\n\n", "a delivery is a POST, this is a GET; allowed: POST");
+    refused(
+        "GET /in/meta?hub.mode=subscribe&hub.verify_token=theirs&hub.challenge=1 HTTP/1.1\nHost: h\n\n",
+        "this is a GET, and none of the sender's handshakes; allowed: POST, GET",
+    );
+    refused("PUT /in/dropbox HTTP/1.1\nHost: h\n\n{}", "this is a PUT; allowed: POST, GET");
 }

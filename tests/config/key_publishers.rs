@@ -362,6 +362,32 @@ fn a_password_in_a_url_that_cannot_be_used_is_not_shown() {
     }
 }
 
+/// So a preset is tried with a key of one's own, and the rest of its `verify` stays.
+#[test]
+fn the_keys_of_a_preset_can_be_fetched_elsewhere() {
+    let pubsub = "preset = \"pubsub\"\naudience = \"me\"\nclaims = { email = \"push@p.iam.gserviceaccount.com\" }\n";
+    check_fine(&format!("{pubsub}keys = \"http://127.0.0.1:3144/keys\""));
+    check_told(
+        &format!("{pubsub}keys = \"http://keys.example.com/keys\""),
+        &["keys cannot be fetched from `http://keys.example.com/keys`", "keys are fetched over https only"],
+    );
+    check_told(
+        "preset = \"netlify\"\nsecret = { env = \"S\" }\nkeys = \"https://example.com/keys\"",
+        &["a token is verified with a secret or with the issuer's keys, not with both"],
+    );
+}
+
+#[test]
+fn a_list_of_signatures_needs_what_says_where_each_begins() {
+    let hmac =
+        |more: &str| format!("verify = {{ scheme = \"hmac\", secret = {{ env = \"S\" }}, header = \"x-sig\"{more} }}");
+    for fine in ["", ", several = false", ", prefix = \"v1=\", several = true", ", entry = \"v1\", several = false"] {
+        check_fine(&hmac(fine));
+    }
+    let lacks = "nothing else says where each signature begins";
+    check_told(&hmac(", several = true"), &["`several` needs `entry` or `prefix`", lacks]);
+}
+
 #[test]
 fn a_change_without_an_order_is_told_what_orders_the_deliveries_of_its_preset() {
     let with = |preset: &str, subject: &str| {

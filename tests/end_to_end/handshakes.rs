@@ -14,6 +14,7 @@ fn house(presets: &[&str]) -> House {
     let source = |preset: &&str| {
         let more = match *preset {
             "meta" => "verify_token = { file = \"token\" }\n",
+            "monday" => "audience = \"https://hooks.example.com\"\n",
             "trello" => "url = \"https://hooks.example.com/in/trello\"\n",
             _ => "",
         };
@@ -326,4 +327,51 @@ async fn each_delivery_of_dropbox_acts_since_two_changes_have_equal_bodies() {
     let shown = house.command(&["check"]).output().unwrap();
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
     assert!(shown.contains("once per   nothing: each delivery is an event of its own"), "{shown}");
+}
+
+/// Before there is anything to sign, it asks for its challenge.
+#[tokio::test]
+async fn monday_hears_its_challenge_unsigned_and_its_events_need_its_token() {
+    let house = house(&["monday"]);
+    let json =
+        |body: &str| Sent { headers: vec![("content-type".into(), "application/json".into())], body: body.into() };
+    let answer = house.deliver("/in/monday", &json(r#"{"challenge":"3eZbrw1a","subscription":1}"#)).await;
+    assert_eq!((answer.status, &*String::from_utf8_lossy(&answer.body)), (200, r#"{"challenge":"3eZbrw1a"}"#));
+    check_nothing_is_written(&house);
+    let source = "[source.m]\nverify = { scheme = \"jwt\", secret = { env = \"S\" }, audience = \"https://hooks.example.com\", \
+                  header = \"authorization\", prefix = \"\" }\n";
+    let env = |_: &str| Some(SECRET.to_owned());
+    let config = hookonce::internals::config::parse(source, "m.toml", std::path::Path::new("/"), &env).unwrap();
+    let body = r#"{"event":{"type":"update_column_value","triggerUuid":"u1","boardId":1,"pulseId":2,"userId":3}}"#;
+    let headers = config.sources[0].verify.sign("j", now(), body.as_bytes());
+    let sent = Sent { headers, body: body.into() };
+    assert_eq!(house.deliver("/in/monday", &json(body)).await.status, 401);
+    assert_eq!(house.deliver("/in/monday", &sent).await.word(), "accepted");
+    house.quiet().await;
+    assert_eq!(house.deliver("/in/monday", &sent).await.word(), "duplicate");
+    assert_eq!(house.lines("runs"), ["run"]);
+}
+
+/// An operator sees that a sender asked, whatever the method was.
+#[tokio::test]
+async fn handshakes_without_a_body_are_in_the_log_and_on_the_dashboard() {
+    let house = house(&["dropbox", "trello", "cloudevents"]);
+    get(&house, "/in/dropbox?challenge=a-challenge").await;
+    raw(&house, b"HEAD /in/trello HTTP/1.1\r\nhost: h\r\n\r\n").await;
+    raw(&house, b"OPTIONS /in/cloudevents HTTP/1.1\r\nhost: h\r\nwebhook-request-origin: o.example\r\n\r\n").await;
+    let asked = [("dropbox", "GET"), ("trello", "HEAD"), ("cloudevents", "OPTIONS")];
+    for (source, method) in asked {
+        let told = format!(
+            "INFO handshake source={source} status=200 why=\"a handshake of the sender ({method}) was answered\""
+        );
+        until("the log tells of the handshake", || house.log().contains(&told)).await;
+    }
+    let listed = house.ask("GET", "/api/deliveries?verdict=ignored").await.json();
+    let listed: Vec<_> = listed["deliveries"].as_array().unwrap().clone();
+    for (source, _) in asked {
+        let of_source = |one: &&serde_json::Value| one["source"] == source && one["reason"] == "handshake";
+        assert_eq!(listed.iter().filter(of_source).count(), 1, "{source}: {listed:?}");
+    }
+    assert!(!house.log().contains("a-challenge"), "{}", house.log());
+    check_nothing_is_written(&house);
 }

@@ -1,50 +1,105 @@
 //! Senders with a preset, as they behave: the first delivery, its repeat, a forgery, a redelivery after a failure.
 
-use crate::support::{Answer, House, SECRET, Sent};
+use crate::support::{Answer, House, PATIENCE, SECRET, Sent};
 use aws_lc_rs::hmac;
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hookonce::decide::time::Timestamp;
 
-/// A handshake that is signed with this secret, and the answer that it must get.
-type Question = fn(secret: &str) -> (Sent, String);
+/// What a sender asks before it sends, and what it must hear.
+#[derive(Clone, Copy)]
+enum Question {
+    /// Signed with this secret, or with its token; the answer.
+    Signed(fn(secret: &str) -> (Sent, String)),
+    /// A request that nothing proves, or that has a token; what the answer contains, and a request that is not answered.
+    Raw(&'static str, &'static str, &'static str),
+}
 
 /// A sender: its preset, and how it sends an event under a delivery id with this secret.
 struct KnownSender {
     preset: &'static str,
     send: fn(secret: &str, id: &str) -> Sent,
-    /// What it asks before it sends, and what it must hear.
+    /// What it asks before it sends.
     handshake: Option<Question>,
     /// The status of an event that is stored.
     accepted: u16,
+    /// Whether it can wait for the end of an event.
+    can_wait: bool,
 }
 
 const fn sender(preset: &'static str, send: fn(&str, &str) -> Sent) -> KnownSender {
-    KnownSender { preset, send, handshake: None, accepted: 202 }
+    KnownSender { preset, send, handshake: None, accepted: 202, can_wait: true }
 }
 
 const STRIPE: KnownSender = sender("stripe", |secret, id| stripe(secret, &event(id)));
 const SHOPIFY: KnownSender = sender("shopify", shopify);
 
 /// The senders that most people know, and those with a handshake.
-const SENDERS: [KnownSender; 13] = [
+const SENDERS: [KnownSender; 19] = [
     sender("github", github),
     sender("gitlab", gitlab),
     STRIPE,
-    KnownSender { handshake: Some(slacks_question), ..sender("slack", slack) },
+    KnownSender { handshake: Some(Question::Signed(slacks_question)), ..sender("slack", slack) },
     SHOPIFY,
     sender("standard-webhooks", standard),
     sender("docker-hub", docker_hub),
     sender("gitea", gitea),
-    KnownSender { accepted: 200, ..sender("linear", linear) },
+    KnownSender { accepted: 200, can_wait: false, ..sender("linear", linear) },
     sender("pagerduty", pagerduty),
     KnownSender {
-        handshake: Some(twitchs_question),
+        handshake: Some(Question::Signed(twitchs_question)),
         ..sender("twitch", |secret, id| twitch(secret, id, &twitch_event(id)))
     },
-    KnownSender { handshake: Some(zooms_question), accepted: 200, ..sender("zoom", zoom) },
-    sender("trello", trello), // its handshake is a HEAD request, see below
+    KnownSender {
+        handshake: Some(Question::Signed(zooms_question)),
+        accepted: 200,
+        can_wait: false,
+        ..sender("zoom", zoom)
+    },
+    KnownSender { handshake: Some(TRELLOS_QUESTION), ..sender("trello", trello) },
+    KnownSender { handshake: Some(METAS_QUESTION), accepted: 200, can_wait: false, ..sender("meta", meta) },
+    KnownSender { handshake: Some(OKTAS_QUESTION), accepted: 200, can_wait: false, ..sender("okta", okta) },
+    KnownSender {
+        handshake: Some(Question::Signed(event_grids_question)),
+        accepted: 200,
+        can_wait: false,
+        ..sender("event-grid", event_grid)
+    },
+    KnownSender { handshake: Some(CLOUD_EVENTS_QUESTION), ..sender("cloudevents", cloud_event) },
+    // Its preset waits for the end.
+    KnownSender { handshake: Some(Question::Signed(discords_question)), accepted: 200, ..sender("discord", discord) },
+    KnownSender {
+        handshake: Some(Question::Signed(discord_events_question)),
+        accepted: 204,
+        can_wait: false,
+        ..sender("discord-events", discord_event)
+    },
 ];
+
+const TRELLOS_QUESTION: Question = Question::Raw(
+    "HEAD /in/trello HTTP/1.1\r\nhost: h\r\n\r\n",
+    "HTTP/1.1 200 ",
+    "GET /in/trello HTTP/1.1\r\nhost: h\r\n\r\n",
+);
+
+const METAS_QUESTION: Question = Question::Raw(
+    "GET /in/meta?hub.mode=subscribe&hub.verify_token=a+token+of+ours&hub.challenge=1158201444 HTTP/1.1\r\nhost: h\r\n\r\n",
+    "\r\n\r\n1158201444",
+    "GET /in/meta?hub.mode=subscribe&hub.verify_token=theirs&hub.challenge=1158201444 HTTP/1.1\r\nhost: h\r\n\r\n",
+);
+
+const OKTAS_QUESTION: Question = Question::Raw(
+    "GET /in/okta HTTP/1.1\r\nhost: h\r\nx-okta-verification-challenge: ask-me\r\n\r\n",
+    r#"{"verification":"ask-me"}"#,
+    "GET /in/okta HTTP/1.1\r\nhost: h\r\n\r\n",
+);
+
+const CLOUD_EVENTS_QUESTION: Question = Question::Raw(
+    "OPTIONS /in/cloudevents HTTP/1.1\r\nhost: h\r\nWebHook-Request-Origin: eventemitter.example.com\r\n\r\n",
+    "webhook-allowed-origin: eventemitter.example.com\r\n",
+    "OPTIONS /in/cloudevents HTTP/1.1\r\nhost: h\r\n\r\n",
+);
 
 fn mac(secret: &str, message: &str) -> hmac::Tag {
     hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes()), message.as_bytes())
@@ -219,6 +274,69 @@ fn trello(secret: &str, id: &str) -> Sent {
     sent(&body, &[("x-trello-webhook", STANDARD.encode(tag))])
 }
 
+fn meta(secret: &str, id: &str) -> Sent {
+    let body = format!(
+        r#"{{"object":"page","entry":[{{"id":"{id}","time":1763454600,"changes":[{{"field":"feed","value":{{}}}}]}}]}}"#
+    );
+    sent(&body, &[("x-hub-signature-256", format!("sha256={}", hex::encode(mac(secret, &body))))])
+}
+
+fn okta(secret: &str, id: &str) -> Sent {
+    let body = format!(
+        r#"{{"eventId":"envelope-{id}","source":"https://example.okta.com","data":{{"events":[{{"uuid":"{id}","published":"2026-02-07T16:20:40Z","eventType":"user.lifecycle.create"}}]}}}}"#
+    );
+    sent(&body, &[("authorization", secret.to_owned())])
+}
+
+/// Its secret is in the query of its URL.
+fn event_grid(_: &str, id: &str) -> Sent {
+    let body = format!(
+        r#"[{{"id":"{id}","topic":"t","subject":"s","eventType":"created","eventTime":"2026-02-07T16:20:40Z","data":{{}}}}]"#
+    );
+    sent(&body, &[("aeg-event-type", "Notification".to_owned())])
+}
+
+fn event_grids_question(_: &str) -> (Sent, String) {
+    let body = r#"[{"id":"1","eventType":"Microsoft.EventGrid.SubscriptionValidationEvent","data":{"validationCode":"512d38b6"}}]"#;
+    let asked = sent(body, &[("aeg-event-type", "SubscriptionValidation".to_owned())]);
+    (asked, r#"{"validationResponse":"512d38b6"}"#.to_owned())
+}
+
+fn cloud_event(secret: &str, id: &str) -> Sent {
+    let body = format!(r#"{{"specversion":"1.0","type":"t","source":"/a","id":"{id}","data":{{}}}}"#);
+    sent(&body, &[("authorization", format!("Bearer {secret}"))])
+}
+
+/// The key pair of an app of Discord.
+fn discord_pair(secret: &str) -> Ed25519KeyPair {
+    let seed = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, secret.as_bytes());
+    Ed25519KeyPair::from_seed_unchecked(seed.as_ref()).unwrap()
+}
+
+fn discord_signed(secret: &str, body: &str) -> Sent {
+    let now = now();
+    let signature = hex::encode(discord_pair(secret).sign(format!("{now}{body}").as_bytes()));
+    sent(body, &[("x-signature-ed25519", signature), ("x-signature-timestamp", now.to_string())])
+}
+
+fn discord(secret: &str, id: &str) -> Sent {
+    discord_signed(secret, &format!(r#"{{"application_id":"1","id":"{id}","type":2,"data":{{"name":"deploy"}}}}"#))
+}
+
+fn discords_question(secret: &str) -> (Sent, String) {
+    (discord_signed(secret, r#"{"application_id":"1","id":"2","type":1}"#), r#"{"type":1}"#.to_owned())
+}
+
+/// It has no id.
+fn discord_event(secret: &str, id: &str) -> Sent {
+    let event = format!(r#"{{"type":"ENTITLEMENT_CREATE","timestamp":"2026-02-07T16:20:40Z","data":{{"id":"{id}"}}}}"#);
+    discord_signed(secret, &format!(r#"{{"version":1,"application_id":"1","type":1,"event":{event}}}"#))
+}
+
+fn discord_events_question(secret: &str) -> (Sent, String) {
+    (discord_signed(secret, r#"{"version":1,"application_id":"1","type":0}"#), String::new())
+}
+
 fn event(id: &str) -> String {
     format!(r#"{{"id":"{id}","type":"invoice.paid","created":1763454600,"livemode":false,"data":{{"object":{{}}}}}}"#)
 }
@@ -233,6 +351,8 @@ fn config(sender: &KnownSender, keys: &str, route: &str) -> String {
     let needs = match name {
         "docker-hub" => "path = \"/in/docker-hub/5ec4e7c05ec4e7c0\"\n",
         "trello" => "secret = { env = \"SECRET\" }\nurl = \"https://hooks.example.com/in/trello\"\n",
+        "meta" => "secret = { env = \"SECRET\" }\nverify_token = { env = \"VERIFY_TOKEN\" }\n",
+        "discord" | "discord-events" => "public_key = { env = \"PUBLIC_KEY\" }\n",
         _ => "secret = { env = \"SECRET\" }\n",
     };
     format!("\n[source.{name}]\npreset = \"{name}\"\n{needs}{keys}\n[[source.{name}.route]]\n{route}\n")
@@ -242,21 +362,69 @@ fn config(sender: &KnownSender, keys: &str, route: &str) -> String {
 fn house(config: &str) -> House {
     let mut house = House::empty(config);
     let mut command = house.command(&["serve"]);
-    command.env("SECRET", KEY);
+    command.env("SECRET", KEY).env("VERIFY_TOKEN", "a token of ours");
+    command.env("PUBLIC_KEY", hex::encode(discord_pair(KEY).public_key()));
     house.try_start_by(command).unwrap();
     house
 }
 
 impl KnownSender {
-    fn path(&self) -> String {
+    /// Where it sends with this secret.
+    fn path(&self, secret: &str) -> String {
         match self.preset {
             "docker-hub" => "/in/docker-hub/5ec4e7c05ec4e7c0".to_owned(),
+            "event-grid" => format!("/in/event-grid?secret={}", secret.replace('+', "%2B")),
             preset => format!("/in/{preset}"),
         }
     }
 
     async fn deliver(&self, house: &House, secret: &str, id: &str) -> Answer {
-        house.deliver(&self.path(), &(self.send)(secret, id)).await
+        house.deliver(&self.path(secret), &(self.send)(secret, id)).await
+    }
+
+    /// Checks that an event was stored; its id.
+    fn check_accepted(&self, answer: &Answer) -> String {
+        let name = self.preset;
+        let word = if self.accepted == 204 { "" } else { self.done_word() };
+        assert_eq!((answer.status, &*answer.word()), (self.accepted, word), "{name}: {answer:?}");
+        answer.header("hookonce-event").unwrap_or_else(|| panic!("{name}: {answer:?}")).to_owned()
+    }
+
+    /// Checks that a delivery was a repeat of this event.
+    fn check_repeat(&self, answer: &Answer, event: &str) {
+        let (status, word) = match self.accepted {
+            204 => (204, ""),
+            _ => (200, "duplicate"),
+        };
+        assert_eq!((answer.status, &*answer.word()), (status, word), "{}: {answer:?}", self.preset);
+        assert_eq!(answer.header("hookonce-event"), Some(event), "{}: {answer:?}", self.preset);
+    }
+
+    /// The word of an event that is stored, or has ended where the sender waits.
+    fn done_word(&self) -> &'static str {
+        if self.preset == "discord" { "done" } else { "accepted" }
+    }
+
+    /// Checks that it hears what it asks for, and a forger does not.
+    async fn ask(&self, house: &House) {
+        let name = self.preset;
+        match self.handshake {
+            None => {}
+            Some(Question::Signed(question)) => {
+                let (asked, heard) = question(KEY);
+                let answer = house.deliver(&self.path(KEY), &asked).await;
+                let status = if heard.is_empty() { 204 } else { 200 };
+                assert_eq!((answer.status, &*String::from_utf8_lossy(&answer.body)), (status, &*heard), "{name}");
+                let (forged, _) = question(OTHER_KEY);
+                assert_eq!(house.deliver(&self.path(OTHER_KEY), &forged).await.status, 401, "{name}");
+            }
+            Some(Question::Raw(asked, heard, other)) => {
+                let answer = crate::rejections::raw(house, asked.as_bytes()).await;
+                assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains(heard), "{name}: {answer}");
+                let answer = crate::rejections::raw(house, other.as_bytes()).await;
+                assert!(answer.starts_with("HTTP/1.1 405 ") && !answer.contains(heard), "{name}: {answer}");
+            }
+        }
     }
 }
 
@@ -275,21 +443,12 @@ fn check_empty(answer: &Answer, event: Option<&str>) {
 async fn walk(sender: &KnownSender) {
     let name = sender.preset;
     let house = house(&config(sender, "", "run = { steps = [\"echo run >> runs\"] }"));
-    if let Some(question) = sender.handshake {
-        let (asked, heard) = question(KEY);
-        let answer = house.deliver(&sender.path(), &asked).await;
-        assert_eq!((answer.status, &*String::from_utf8_lossy(&answer.body)), (200, &*heard), "{name}");
-        let (forged, _) = question(OTHER_KEY);
-        assert_eq!(house.deliver(&sender.path(), &forged).await.status, 401, "{name}");
-    }
+    sender.ask(&house).await;
     assert_eq!(house.sql("select count(*) from events"), ["0"], "{name}: a handshake is no event");
-    let first = sender.deliver(&house, KEY, "evt_1").await;
-    check(&first, sender.accepted, "accepted");
+    let first = sender.check_accepted(&sender.deliver(&house, KEY, "evt_1").await);
     house.quiet().await;
-    let repeat = sender.deliver(&house, KEY, "evt_1").await;
-    check(&repeat, 200, "duplicate");
-    assert_eq!(repeat.event(), first.event(), "{name}");
-    check(&sender.deliver(&house, KEY, "evt_2").await, sender.accepted, "accepted");
+    sender.check_repeat(&sender.deliver(&house, KEY, "evt_1").await, &first);
+    sender.check_accepted(&sender.deliver(&house, KEY, "evt_2").await);
     house.quiet().await;
     let forged = if name == "docker-hub" {
         // Nothing is signed: only its path is a secret.
@@ -305,20 +464,29 @@ async fn walk(sender: &KnownSender) {
 /// After a failure, the sender's next delivery of the same event acts again.
 async fn walk_after_failure(sender: &KnownSender) {
     let route = "run = { steps = [\"echo run >> runs; test -e repaired\"] }";
-    // A preset with a status of its own for what is stored cannot wait for the end.
-    let waits = if sender.accepted == 200 { "" } else { "respond = \"done\"" };
-    let route = if waits.is_empty() { format!("rearm_after = \"0s\"\n{route}") } else { route.to_owned() };
+    // A preset with a status of its own for what is stored, or with elements, cannot wait for the end.
+    let waits = if sender.can_wait { "respond = \"done\"" } else { "" };
+    let route = if sender.can_wait { route.to_owned() } else { format!("rearm_after = \"0s\"\n{route}") };
     let house = house(&config(sender, waits, &route));
     let failed = sender.deliver(&house, KEY, "evt_1").await;
     house.quiet().await;
-    assert_eq!(house.count("dead"), 1, "{}: {failed:?}", sender.preset);
+    let name = sender.preset;
+    assert_eq!(house.count("dead"), 1, "{name}: {failed:?}");
     crate::touch(&house, "repaired");
-    let again = sender.deliver(&house, KEY, "evt_1").await;
-    assert!((200..300).contains(&again.status), "{}: {again:?}", sender.preset);
-    assert_eq!(again.event(), failed.event(), "{}", sender.preset);
-    house.quiet().await;
-    check(&sender.deliver(&house, KEY, "evt_1").await, 200, "duplicate");
-    assert_eq!((house.count("done"), house.lines("runs").len()), (1, 2), "{}", sender.preset);
+    // A repeat of a signed id counts a few seconds after the failure, as a sender's next attempt comes.
+    let begun = std::time::Instant::now();
+    while house.lines("runs").len() < 2 {
+        assert!(begun.elapsed() < PATIENCE, "{name}: no repeat acts");
+        let again = sender.deliver(&house, KEY, "evt_1").await;
+        assert!((200..300).contains(&again.status), "{name}: {again:?}");
+        assert_eq!(again.header("hookonce-event"), failed.header("hookonce-event"), "{name}");
+        house.quiet().await;
+    }
+    sender.check_repeat(
+        &sender.deliver(&house, KEY, "evt_1").await,
+        failed.header("hookonce-event").unwrap_or_else(|| panic!("{name}: {failed:?}")),
+    );
+    assert_eq!((house.count("done"), house.lines("runs").len()), (1, 2), "{name}");
 }
 
 #[tokio::test]
@@ -333,15 +501,6 @@ async fn a_redelivery_after_a_failure_acts_again() {
     for sender in &SENDERS {
         walk_after_failure(sender).await;
     }
-}
-
-#[tokio::test]
-async fn trello_asks_with_a_head_request() {
-    let trello = SENDERS.iter().find(|sender| sender.preset == "trello").unwrap();
-    let house = house(&config(trello, "", "run = { steps = [\"echo run >> runs\"] }"));
-    let answer = crate::rejections::raw(&house, b"HEAD /in/trello HTTP/1.1\r\nhost: h\r\n\r\n").await;
-    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-    assert_eq!(house.sql("select count(*) from events"), ["0"]);
 }
 
 const WAITS: &str = "run = { steps = [\"until test -e go; do sleep 0.01; done\"] }";

@@ -1,7 +1,8 @@
 //! A path that is the only secret of a sender that signs nothing: deliveries arrive there, and nothing shows it.
 
-use crate::support::{House, Sent};
-use std::process::Command;
+use crate::support::{House, PATIENCE, Sent, until};
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
 
 /// The random word of the path; no text has even its beginning.
 const WORD: &str = "9b1f6c2e7a5d4083";
@@ -39,6 +40,16 @@ fn run(house: &House, args: &[&str], expected: &str) -> String {
     let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
     assert!(text.contains(expected), "{args:?}: {text}");
     check_masked(&format!("{args:?}"), &text);
+    text
+}
+
+/// What a stream of server-sent events has sent, once this is in it.
+async fn streamed(mut answer: reqwest::Response, expected: &str) -> String {
+    let mut text = String::new();
+    while !text.contains(expected) {
+        let chunk = tokio::time::timeout(PATIENCE, answer.chunk()).await.expect("news in time").unwrap();
+        text += &String::from_utf8_lossy(&chunk.expect("the stream goes on"));
+    }
     text
 }
 
@@ -115,4 +126,67 @@ async fn a_log_in_json_does_not_have_it_either() {
     deliver(&house).await;
     assert!(house.log().contains("\"path\":\"/•••\""), "{}", house.log());
     check_masked("the log", &house.log());
+}
+
+#[tokio::test]
+async fn a_path_in_a_file_is_a_secret_too() {
+    let config = config().replace("{ env = \"HUB_PATH\" }", "{ file = \"hub.path\" }");
+    let mut house = House::empty(&config);
+    std::fs::write(house.path("hub.path"), path() + "\n").unwrap();
+    house.start();
+    deliver(&house).await;
+    assert_eq!(house.ask("GET", "/api/sources").await.json()["sources"][0]["path"], "/•••");
+    until("the log tells of the other paths", || house.log().contains("their paths are /•••")).await;
+    check_masked("the log", &house.log());
+    run(&house, &["check"], "/•••");
+    std::fs::remove_file(house.path("hub.path")).unwrap();
+    house.stop();
+    let said = house.try_start().unwrap_err();
+    assert!(said.contains("hub.path"), "{said}");
+    check_masked("what a node says that cannot start", &said);
+}
+
+#[tokio::test]
+async fn what_is_streamed_and_explained_does_not_have_it_either() {
+    let mut house = House::empty(config());
+    house.try_start_by(command(&house, &["serve"])).unwrap();
+    let client = reqwest::Client::new();
+    let live = client.get(house.admin_url("/api/live")).send().await.unwrap();
+    assert_eq!(live.status(), 200);
+    let admin = house.admin_url("");
+    let mut tail = command(&house, &["tail", "--admin", &admin]);
+    let mut tail = tail.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(tail.stdout.take().unwrap()).lines();
+    // It prints nothing before it is connected: what it may have missed is sent again.
+    let told = std::thread::spawn(move || lines.next().map(Result::unwrap).unwrap_or_default());
+    let mut n = 0;
+    while !told.is_finished() {
+        n += 1;
+        let body = String::from_utf8(pushed().body).unwrap().replace("1763454600", &(1_763_454_600 + n).to_string());
+        house.deliver(&path(), &Sent { body: body.into(), ..pushed() }).await;
+        house.quiet().await;
+        assert!(n < 2_000, "tail prints nothing");
+    }
+    let printed = told.join().unwrap();
+    tail.kill().unwrap();
+    tail.wait().unwrap();
+    assert!(printed.contains("hub"), "{printed}");
+    check_masked("tail", &printed);
+    check_masked("/api/live", &streamed(live, "hub").await);
+    let body = String::from_utf8(pushed().body).unwrap();
+    for asked in [
+        serde_json::json!({ "raw": format!("POST {} HTTP/1.1\r\ncontent-type: application/json\r\n\r\n{body}", path()) }),
+        serde_json::json!({ "source": "hub", "body": body }),
+    ] {
+        let answer = client
+            .post(house.admin_url("/api/explain"))
+            .header("content-type", "application/json")
+            .body(asked.to_string())
+            .send()
+            .await
+            .unwrap();
+        let (status, text) = (answer.status(), answer.text().await.unwrap());
+        assert!(status == 200 && text.contains("\"hub\""), "{text}");
+        check_masked("/api/explain", &text);
+    }
 }

@@ -372,3 +372,46 @@ fn a_missing_folder_of_the_config_is_named_before_anything_is_written() {
     import(&house, &["hooks.json", "--out", "sub/x.toml"], 0);
     assert!(house.path("sub/webhook-secrets/gl").exists());
 }
+
+#[tokio::test]
+async fn the_values_of_a_form_are_read_where_webhook_read_them() {
+    let form = "application/x-www-form-urlencoded";
+    let hook = |id: &str, more: Json| {
+        let mut hook = json!({ "id": id, "incoming-payload-content-type": form,
+            "pass-arguments-to-command": parameters(&[("payload", "text"), ("payload", "a.b")]) });
+        hook.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        hook
+    };
+    let branch = json!({ "not": value("payload", "n", "5") });
+    let hooks = [
+        hook("token", json!({ "trigger-rule": value("payload", "token", "s3cr3t-of-a-form") })),
+        hook("signed", json!({ "trigger-rule": { "and": [signature("payload-hmac-sha1", "X-Signature"), branch] } })),
+    ];
+    let house = served(&hooks);
+    let config = fs::read_to_string(house.path("hookonce.toml")).unwrap();
+    assert!(
+        config.contains("\"form.text\"") && config.contains("\"form.token\"") && !config.contains("s3cr3t"),
+        "{config}"
+    );
+    let request = |body: &str| Sent { headers: vec![("content-type".into(), form.into())], body: body.into() };
+    check(&house, "/hooks/token", &request("text=a+b&token=s3cr3t-of-a-form&a.b=%C3%A9"), RUNS).await;
+    check(&house, "/hooks/token", &request("text=a&token=wrong"), REFUSED).await;
+    check(&house, "/hooks/token", &request("text=a"), REFUSED).await;
+    let key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, SECRET.as_bytes());
+    let signed = |body: &str| {
+        let signature = hex::encode(aws_lc_rs::hmac::sign(&key, body.as_bytes()));
+        request(body).with("x-signature", &signature)
+    };
+    check(&house, "/hooks/signed", &signed("text=x&n=6"), RUNS).await;
+    check(&house, "/hooks/signed", &signed("text=x&n=5"), IGNORED).await;
+    check(&house, "/hooks/signed", &request("text=x&n=6").with("x-signature", "00"), REFUSED).await;
+    assert_eq!(house.lines("runs"), ["2|a b|é|", "2|x||"]);
+}
+
+#[test]
+fn a_form_with_json_in_a_value_is_not_guessed() {
+    let hook = json!({ "id": "refused", "incoming-payload-content-type": "application/x-www-form-urlencoded",
+        "parse-parameters-as-json": parameters(&[("payload", "data")]),
+        "pass-arguments-to-command": parameters(&[("payload", "data.ref")]) });
+    check_refused(&hook, "`data` of form is parsed as JSON, and only the body is read here");
+}

@@ -9,6 +9,7 @@ use hookonce::decide::field::FieldLocation;
 use hookonce::decide::judge::Verdict;
 use hookonce::decide::source::Source;
 use hookonce::decide::verify::{PublishedKey, SignedText, TimestampFormat};
+use serde_json::Value;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
@@ -108,6 +109,54 @@ fn no_header_of_a_signature_or_token_panics_or_is_accepted() {
         for source in &sources {
             check_refused(source, &with_proof(source, input, body));
         }
+    });
+}
+
+/// One header of a genuine delivery is another, beside those that are right: so the parsers behind a check of the time, or
+/// of a first header, are reached. Tokens and certificates have their keys.
+#[test]
+fn no_header_beside_genuine_ones_panics_or_is_accepted() {
+    let presets: Vec<_> = configured_presets().into_iter().filter(|it| it.source.verify.signs() != "none").collect();
+    let sent: Vec<_> = presets.iter().map(|preset| (preset, preset.sample("id-1", now()))).collect();
+    let published = ["github-actions", "gitlab-ci", "pubsub", "sns", "paypal"];
+    assert!(published.iter().all(|name| presets.iter().any(|preset| preset.name() == *name)));
+    for (preset, genuine) in &sent {
+        assert_eq!(genuine.verify(&preset.source), Ok(()), "{}", preset.name());
+    }
+    let pieces: Vec<_> = ["signatures.txt", "tokens.txt"].into_iter().flat_map(corpus).collect();
+    let mut changed = 0;
+    fuzz("header beside others", &pieces, rounds(60), |input, random| {
+        for (preset, genuine) in &sent {
+            for name in preset.source.verify.proof_headers() {
+                let Some(value) = genuine.header(&name) else { continue };
+                changed += 1;
+                let other = genuine.with_header(&name, input);
+                assert!(other.verify(&preset.source).is_err(), "{} took another {name}", preset.name());
+                // A change of the genuine value may say the same; whatever the verdict is, there is one.
+                let near = mutant(&[value.as_bytes().to_vec()], random);
+                drop(genuine.with_header(&name, near).judge(&preset.source));
+            }
+        }
+    });
+    assert!(changed > 60 * 90, "{changed}");
+}
+
+/// The same of what is signed in a body or in the query.
+#[test]
+fn no_notification_with_a_changed_member_panics_or_is_accepted() {
+    let presets: Vec<_> = configured_presets().into_iter().filter(|it| it.name() == "sns").collect();
+    let [sns] = &presets[..] else { panic!("there is one") };
+    let genuine = sns.sample("id-1", now());
+    let body: Value = serde_json::from_slice(&genuine.body).expect("JSON");
+    let names: Vec<_> = body.as_object().expect("an object").keys().cloned().collect();
+    let signed = ["Message", "MessageId", "Subject", "Timestamp", "TopicArn", "Type", "Signature", "SigningCertURL"];
+    fuzz("notification", &corpus("signatures.txt"), rounds(300), |input, random| {
+        let name = random.one(&names);
+        let mut body = body.clone();
+        body[&name] = String::from_utf8_lossy(input).into();
+        let sent = SentDelivery { body: body.to_string().into_bytes(), ..genuine.clone() };
+        let verified = sent.verify(&sns.source);
+        assert!(verified.is_err() || !signed.contains(&name.as_str()), "another {name} is accepted");
     });
 }
 

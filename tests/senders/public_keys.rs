@@ -22,7 +22,7 @@ fn sendgrid() -> (ConfiguredPreset, EcdsaKeyPair) {
     let text = format!("[source.sendgrid]\npreset = \"sendgrid\"\npublic_key = \"{key}\"\n");
     let config = config_with(&text, "").expect("a config");
     let warnings = config.warnings.iter().map(ToString::to_string).collect();
-    (ConfiguredPreset { preset, source: config.sources[0].clone(), other_secret: "", warnings }, pair)
+    (ConfiguredPreset { preset, source: config.sources[0].clone(), secret: "", other_secret: "", warnings }, pair)
 }
 
 fn signed(pair: &EcdsaKeyPair, sent: &SentDelivery, at: Timestamp) -> SentDelivery {

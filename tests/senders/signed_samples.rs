@@ -32,6 +32,8 @@ const PATH: &str = "/in/5ec4e7c05ec4e7c0";
 pub(crate) struct ConfiguredPreset {
     pub(crate) preset: &'static Preset,
     pub(crate) source: Arc<Source>,
+    /// The secret of this source.
+    pub(crate) secret: &'static str,
     /// Another secret in the form of this sender's.
     pub(crate) other_secret: &'static str,
     /// What `check` would warn about.
@@ -58,11 +60,11 @@ pub(crate) fn config_with(text: &str, secret: &str) -> Result<Config, String> {
 }
 
 /// This config with a secret or public key of a form that it accepts, and another one of that form.
-pub(crate) fn config_of(text: &str) -> (Config, &'static str) {
+pub(crate) fn config_of(text: &str) -> (Config, [&'static str; 2]) {
     let mut errors = Vec::new();
     for [secret, other] in SECRETS.into_iter().chain(sender_keys::public_keys()) {
         match config_with(text, secret) {
-            Ok(config) => return (config, other),
+            Ok(config) => return (config, [secret, other]),
             Err(error) => errors.push(error),
         }
     }
@@ -87,10 +89,10 @@ pub(crate) fn configured_presets() -> Vec<ConfiguredPreset> {
 /// The preset with what it needs, and a route of these keys; without keys there is none.
 pub(crate) fn configured(preset: &'static Preset, route: &str) -> ConfiguredPreset {
     let header = if route.is_empty() { String::new() } else { format!("[[source.{}.route]]\n", preset.name) };
-    let (config, other_secret) = config_of(&format!("{}{header}{route}\n", example(preset)));
+    let (config, [secret, other_secret]) = config_of(&format!("{}{header}{route}\n", example(preset)));
     let warnings = config.warnings.iter().map(ToString::to_string).collect();
     config.fetched_keys.values().for_each(|keys| sender_keys::publish(keys));
-    ConfiguredPreset { preset, source: config.sources[0].clone(), other_secret, warnings }
+    ConfiguredPreset { preset, source: config.sources[0].clone(), secret, other_secret, warnings }
 }
 
 impl ConfiguredPreset {

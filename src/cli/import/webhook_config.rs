@@ -5,7 +5,7 @@
 //! with the reason. What differs in the responses alone is noted.
 
 use super::generated_config::{comment, line, text};
-use super::webhook_hooks::{WebhookHook, WebhookParameter};
+use super::webhook_hooks::{FORM, WebhookHook, WebhookParameter};
 use super::webhook_rule::{HookFields, TranslatedRule, WebhookProof, translate};
 use super::webhook_secrets::may_name_a_secret;
 use crate::decide::limits;
@@ -75,6 +75,8 @@ pub(super) fn source_name(id: &str, taken: &mut BTreeSet<String>) -> String {
 /// Generates the source of a hook.
 pub(super) fn generate(hook: &WebhookHook, name: &str, prefix: &str) -> GeneratedHook {
     let mut hook_notes = Vec::new();
+    let of_form = hook.reads_form_values().then(|| hook.clone().with_form_values());
+    let hook = of_form.as_ref().unwrap_or(hook);
     let made = HookGenerator { hook, name, prefix, notes: &mut hook_notes, secrets: Vec::new() }.generate();
     let (HookSource { toml, plain, secrets, private }, refused) = match made {
         Ok(source) => (source, None),
@@ -184,9 +186,10 @@ impl HookGenerator<'_> {
             }
         }
         let begin = format!("\n[[source.{}.route]]\nname = {}\n", self.name, text(self.name));
+        let of_body = if self.reads_form() { "form" } else { "body" };
         let plain = format!(
             "{}{begin}{plain}",
-            out.replacen(".fields]\n", &format!(".fields]\n{WHOLE_BODY} = \"body.x\"\n"), 1)
+            out.replacen(".fields]\n", &format!(".fields]\n{WHOLE_BODY} = \"{of_body}.x\"\n"), 1)
         );
         out += &begin;
         out += &run;
@@ -201,7 +204,10 @@ impl HookGenerator<'_> {
 
     /// Notes the values of the body: a delivery with a long one is refused, as they are fields here.
     fn note_long_values(&mut self, fields: &HookFields) {
-        let places = fields.iter().map(|field| &*field.place).filter(|place| place.starts_with("body."));
+        let places = fields
+            .iter()
+            .map(|field| &*field.place)
+            .filter(|place| ["body.", "form."].iter().any(|part| place.starts_with(part)));
         let places: BTreeSet<_> = places.map(|place| format!("`{place}`")).collect();
         if places.is_empty() {
             return;
@@ -248,6 +254,9 @@ impl HookGenerator<'_> {
             }
             self.note(format!("{other} is not parsed as JSON; nothing that is imported reads it"));
         }
+        if self.reads_form() {
+            return Ok(false);
+        }
         let Some(kind) = hook.content_type.as_deref().filter(|kind| !kind.contains("json")) else {
             return Ok(form_payload);
         };
@@ -261,28 +270,17 @@ impl HookGenerator<'_> {
                 ));
                 Ok(form_payload)
             }
-            _ => Err(format!(
-                "it reads the body as {}, and here a body is JSON, or a form with JSON in `payload`",
-                kind.escape_debug()
-            )),
+            _ => Err(format!("it reads the body as {}, and here a body is JSON or a form", kind.escape_debug())),
         }
     }
 
-    /// Every parameter of the hook.
+    /// Whether it reads values of a form.
+    fn reads_form(&self) -> bool {
+        self.parameters().any(|it| it.source == FORM)
+    }
+
     fn parameters(&self) -> impl Iterator<Item = &WebhookParameter> {
-        use super::webhook_hooks::WebhookRule;
-        fn of<'r>(rule: &'r WebhookRule, into: &mut Vec<&'r WebhookParameter>) {
-            match rule {
-                WebhookRule::And(rules) | WebhookRule::Or(rules) => rules.iter().for_each(|rule| of(rule, into)),
-                WebhookRule::Not(rule) => of(rule, into),
-                WebhookRule::Match(it) => into.push(&it.parameter),
-                WebhookRule::Never => {}
-            }
-        }
-        let mut all: Vec<_> =
-            [&self.hook.arguments, &self.hook.environment, &self.hook.files].into_iter().flatten().collect();
-        self.hook.rule.iter().for_each(|rule| of(rule, &mut all));
-        all.into_iter()
+        self.hook.parameters()
     }
 
     /// What makes two deliveries the same event. Webhook ran each request, so only what is certainly sent again is a
@@ -299,7 +297,7 @@ impl HookGenerator<'_> {
         }
         let elsewhere = |place: &str| place.starts_with("header.") || place.starts_with("query.");
         let reads_body = matches!(rule.proof, WebhookProof::Hmac { .. })
-            || self.parameters().any(|it| it.source == "payload" || is_whole_body(it));
+            || self.parameters().any(|it| matches!(it.source.as_str(), "payload" | FORM) || is_whole_body(it));
         let by_body = reads_body && !fields.iter().any(|field| elsewhere(&field.place));
         let hint = match probable_id(fields, &rule.proof) {
             Some(id) => format!("if each delivery has `{id}`, set delivery = \"header.{id}\""),
@@ -325,6 +323,13 @@ impl HookGenerator<'_> {
             WebhookProof::Hmac { header, hash, secrets } => {
                 let secret = self.secret(secrets)?;
                 let name = header.to_ascii_lowercase();
+                if self.reads_form() && reads_kind(fields, proof) {
+                    return Err(
+                        "it reads `X-GitHub-Event` beside values of a form, and a form of GitHub has only `payload`, \
+                                with JSON: let the sender send JSON"
+                            .to_owned(),
+                    );
+                }
                 if reads_kind(fields, proof) {
                     self.note(
                         "`X-GitHub-Event` is not signed, so a delivery without it, or whose body does not have the shape of \
@@ -333,6 +338,7 @@ impl HookGenerator<'_> {
                 }
                 // Others sign like this, too, without GitHub's id and with other content types.
                 if proof.is_of_github()
+                    && !self.reads_form()
                     && (fields.form_payload || certain_id(fields, rule) == Some("x-github-delivery"))
                 {
                     return Ok(format!("verify          = \"github\"\n{secret}"));

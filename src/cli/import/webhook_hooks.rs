@@ -70,6 +70,57 @@ pub(super) struct WebhookParameter {
     pub(super) base64: bool,
 }
 
+impl WebhookHook {
+    /// Whether the body is a form whose values it reads one by one.
+    pub(super) fn reads_form_values(&self) -> bool {
+        let is_form = |kind: &str| kind.contains("x-www-form-urlencoded") && !kind.contains("json");
+        let has_json = self.json_parameters.iter().any(|it| it.source == "payload" && it.name == "payload");
+        self.content_type.as_deref().is_some_and(is_form) && !has_json
+    }
+
+    /// Every parameter of its rule and its command.
+    pub(super) fn parameters(&self) -> impl Iterator<Item = &WebhookParameter> {
+        fn of<'r>(rule: &'r WebhookRule, into: &mut Vec<&'r WebhookParameter>) {
+            match rule {
+                WebhookRule::And(rules) | WebhookRule::Or(rules) => rules.iter().for_each(|rule| of(rule, into)),
+                WebhookRule::Not(rule) => of(rule, into),
+                WebhookRule::Match(it) => into.push(&it.parameter),
+                WebhookRule::Never => {}
+            }
+        }
+        let mut all: Vec<_> = [&self.arguments, &self.environment, &self.files].into_iter().flatten().collect();
+        self.rule.iter().for_each(|rule| of(rule, &mut all));
+        all.into_iter()
+    }
+
+    /// The same hook, in which values of its payload are values of a form: texts, like those of the query.
+    pub(super) fn with_form_values(mut self) -> Self {
+        fn each(rule: &mut WebhookRule, change: &impl Fn(&mut WebhookParameter)) {
+            match rule {
+                WebhookRule::And(rules) | WebhookRule::Or(rules) => {
+                    for rule in rules {
+                        each(rule, change);
+                    }
+                }
+                WebhookRule::Not(rule) => each(rule, change),
+                WebhookRule::Match(it) => change(&mut it.parameter),
+                WebhookRule::Never => {}
+            }
+        }
+        let change = |it: &mut WebhookParameter| {
+            if it.source == "payload" {
+                FORM.clone_into(&mut it.source);
+            }
+        };
+        [&mut self.arguments, &mut self.environment, &mut self.files, &mut self.json_parameters]
+            .into_iter()
+            .flatten()
+            .for_each(change);
+        self.rule.iter_mut().for_each(|rule| each(rule, &change));
+        self
+    }
+}
+
 impl fmt::Display for WebhookParameter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.source.as_str() {
@@ -119,6 +170,9 @@ impl fmt::Debug for WebhookMatch {
         write!(f, "WebhookMatch({} of {})", self.kind, self.parameter)
     }
 }
+
+/// The source of a form's values, which webhook calls `payload`, too.
+pub(super) const FORM: &str = "form";
 
 /// Maximum depth of rules within rules.
 const RULE_DEPTH_MAX: usize = 32;

@@ -5,7 +5,7 @@
 //! `and`. So a rule has two conditions: whether it holds, and whether it was evaluated without a missing value.
 
 use super::go_pattern;
-use super::webhook_hooks::{WebhookHook, WebhookMatch, WebhookParameter, WebhookRule};
+use super::webhook_hooks::{FORM, WebhookHook, WebhookMatch, WebhookParameter, WebhookRule};
 use super::webhook_secrets::{is_flag, is_token, may_be_a_secret, names_a_token};
 use crate::decide::field::FieldLocation;
 use crate::store::is_event_column;
@@ -122,6 +122,7 @@ fn place(parameter: &WebhookParameter, form_payload: bool) -> Result<String, Str
     let place = match source.as_str() {
         "header" => format!("header.{}", name.to_ascii_lowercase()),
         "url" | "query" => format!("query.{name}"),
+        FORM => format!("form.{name}"),
         "payload" => match name.strip_prefix("payload.").filter(|_| form_payload) {
             Some(inside) => body_place(inside),
             None if form_payload => return Err(format!("{parameter} is in a form, beside its `payload`")),

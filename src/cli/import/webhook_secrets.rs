@@ -1,7 +1,7 @@
 //! Which values of a hook are secrets. No hook says so: the names of its values do, and where they do not, that nothing else
 //! proves the sender.
 
-use super::webhook_hooks::{WebhookMatch, WebhookParameter};
+use super::webhook_hooks::{FORM, WebhookMatch, WebhookParameter};
 
 /// Words that name a secret. The first seven also count as a part of a longer word, where the only question is whether a
 /// value may be copied.
@@ -105,7 +105,7 @@ pub(super) fn names_a_token(it: &WebhookMatch, plain: fn(&WebhookMatch) -> bool)
     let ambiguous = || AMBIGUOUS_NAMES.contains(&name.rsplit('.').next().unwrap_or_default());
     match source.as_str() {
         "header" | "url" | "query" => names_a_secret(name),
-        "payload" => names_a_secret(name) && !(ambiguous() && plain(it)),
+        "payload" | FORM => names_a_secret(name) && !(ambiguous() && plain(it)),
         _ => false,
     }
 }

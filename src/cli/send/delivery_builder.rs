@@ -1,6 +1,7 @@
 //! Builds a delivery as its sender would: a body with the requested fields set, signed.
 
-use super::sender_key_pair::SenderKeyPair;
+use super::SenderKey;
+use super::key_publisher::PublishedKeyPair;
 use crate::cli::error::CommandError;
 use crate::config::presets;
 use crate::decide::field::{Field, FieldIndex, FieldLocation};
@@ -9,7 +10,7 @@ use crate::decide::id::Digest;
 use crate::decide::nearest_name::nearest;
 use crate::decide::source::{Group, Identity, Source};
 use crate::decide::time::Timestamp;
-use crate::decide::verify::BodyFormat;
+use crate::decide::verify::{BodyFormat, PublishedProof, PublishedSigner, RequiredClaim};
 use crate::decide::{envelope, form, github_kind};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -32,12 +33,14 @@ pub(super) struct DeliveryBuilder {
     pub(super) body: Vec<u8>,
     headers: Vec<(String, String)>,
     query: Vec<(String, String)>,
+    /// Claims of its token, where its sender signs one.
+    claims: Vec<RequiredClaim>,
 }
 
 impl DeliveryBuilder {
     /// A delivery with exactly this body.
     pub(super) fn of(body: Vec<u8>, id: String) -> Self {
-        Self { id, body, headers: Vec::new(), query: Vec::new() }
+        Self { id, body, headers: Vec::new(), query: Vec::new(), claims: Vec::new() }
     }
 
     /// A new delivery that the source would accept, as far as its filters can be solved.
@@ -216,14 +219,16 @@ impl DeliveryBuilder {
     }
 
     /// The headers of a genuine delivery, signed at `now`, with this private key if the sender has one.
-    pub(super) fn headers(
-        &self,
-        source: &Source,
-        now: Timestamp,
-        key: Option<&SenderKeyPair>,
-    ) -> Vec<(String, String)> {
+    pub(super) fn headers(&self, source: &Source, now: Timestamp, key: Option<&SenderKey>) -> Vec<(String, String)> {
         let mut headers = match key {
-            Some(key) => source.verify.sign_by(&self.id, now, &self.body, &|message| key.sign(message)),
+            Some(SenderKey::Private(key)) => {
+                source.verify.sign_by(&self.id, now, &self.body, &|message| key.sign(message))
+            }
+            Some(SenderKey::Published(key)) => {
+                let proof = self.published_proof(source, now, key).map(|proof| proof.headers);
+                let media_type = source.verify.media_type(&self.body).to_owned();
+                std::iter::once(("content-type".to_owned(), media_type)).chain(proof.unwrap_or_default()).collect()
+            }
             None => source.verify.sign(&self.id, now, &self.body),
         };
         let mut add = |name: &str, value: &str| {
@@ -247,6 +252,32 @@ impl DeliveryBuilder {
             add(github_kind::HEADER, &kind);
         }
         headers
+    }
+
+    fn published_proof(&self, source: &Source, now: Timestamp, key: &PublishedKeyPair) -> Option<PublishedProof> {
+        let id = match source.delivery.as_ref().map(|delivery| &delivery.at) {
+            Some(FieldLocation::Claim(path)) => {
+                Some(RequiredClaim { path: path.clone(), values: vec![self.id.clone()] })
+            }
+            _ => None,
+        };
+        let claims: Vec<_> = self.claims.iter().cloned().chain(id).collect();
+        let by = PublishedSigner { key: &key.id, claims: &claims, sign: &|message| key.sign(message) };
+        source.verify.published_proof(&self.id, now, &self.body, &by)
+    }
+
+    /// Writes what proves the sender into the body, where it is there and a published key signs.
+    pub(super) fn set_published_proof(
+        &mut self,
+        source: &Source,
+        now: Timestamp,
+        key: &PublishedKeyPair,
+    ) -> Result<(), CommandError> {
+        let members = self.published_proof(source, now, key).map(|proof| proof.members).unwrap_or_default();
+        if members.is_empty() {
+            return Ok(());
+        }
+        self.set_in_body(source, members.into_iter().map(|(name, text)| (vec![name.to_owned()], text.into())).collect())
     }
 
     /// The whole delivery, signed at `now`.
@@ -310,7 +341,12 @@ impl DeliveryBuilder {
                 self.query.push((name.clone(), plain));
                 Ok(())
             }
-            FieldLocation::Path | FieldLocation::Claim(_) => Ok(()), // fixed by the config, or by the token's issuer
+            FieldLocation::Claim(path) => {
+                self.claims.retain(|known| known.path != *path);
+                self.claims.push(RequiredClaim { path: path.clone(), values: vec![plain] });
+                Ok(())
+            }
+            FieldLocation::Path => Ok(()), // fixed by the config
         }
     }
 }

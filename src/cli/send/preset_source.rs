@@ -1,7 +1,8 @@
 //! A source that is only its preset, so that `send --preset` needs no config; and the key that its sender signs with.
 
+use super::key_publisher::PublishedKeyPair;
 use super::sender_key_pair::SenderKeyPair;
-use super::{SendArgs, with_scheme};
+use super::{SendArgs, SenderKey, with_scheme};
 use crate::cli::error::CommandError;
 use crate::cli::terminal::one_line;
 use crate::config::diagnostic::{ConfigError, DiagnosticSeverity};
@@ -24,7 +25,7 @@ pub(super) fn config(
     name: &str,
     asked: &SendArgs,
     env: EnvLookup<'_>,
-) -> Result<(Config, Option<SenderKeyPair>), CommandError> {
+) -> Result<(Config, Option<SenderKey>), CommandError> {
     let preset = presets::find(name).ok_or_else(|| {
         let meant = nearest(name, presets::PRESETS.iter().map(|preset| preset.name));
         let meant = meant.map(|name| format!("did you mean `{name}`? ")).unwrap_or_default();
@@ -37,9 +38,6 @@ pub(super) fn config(
     let needs = preset.sender().needs;
     let needed = |key: &str| needs.iter().any(|needed| needed == key);
     let scheme = preset.scheme().unwrap_or_default();
-    if matches!(scheme.as_str(), "sns" | "paypal") || scheme == "jwt" && !needed("secret") {
-        return Err(not_signed_here(preset.name));
-    }
     if needed("path") && asked.url.as_deref().is_none_or(|url| !has_path(url)) {
         let why = format!("the path is the secret of `{name}`: give it with --url, such as --url 127.0.0.1:3142/in/…");
         return Err(CommandError::unknown(why));
@@ -65,9 +63,35 @@ pub(super) fn config(
         PATH => Some(format!("/the-path-is-in-the-url-of-{name}")),
         other => env(other),
     };
-    let text = format!("store = \"memory:\"\n{text}");
-    let config = config::parse(&text, &format!("the preset {name}"), Path::new("."), &read);
-    Ok((config.map_err(|problems| unusable(preset, &problems))?, key))
+    let published = match scheme.as_str() {
+        "sns" | "paypal" => Some(format!("certificates = \"http://127.0.0.1:{}\"", asked.keys_port)),
+        "jwt" if !needed("secret") => Some(format!("keys = \"http://127.0.0.1:{}/keys\"", asked.keys_port)),
+        _ => None,
+    };
+    let text = text + &published.as_ref().map(|line| format!("{line}\n")).unwrap_or_default();
+    let config = format!("store = \"memory:\"\n{text}");
+    let config = config::parse(&config, &format!("the preset {name}"), Path::new("."), &read);
+    let config = config.map_err(|problems| unusable(preset, &problems))?;
+    let key = match config.fetched_keys.values().next() {
+        Some(keys) => {
+            let key = PublishedKeyPair::load_or_make(keys.origin(), asked.key.as_deref())?;
+            if key.is_new {
+                tell_published(asked, &text);
+            }
+            Some(SenderKey::Published(key))
+        }
+        None => key.map(SenderKey::Private),
+    };
+    Ok((config, key))
+}
+
+/// Tells how a node fetches the public half of a new pair.
+fn tell_published(asked: &SendArgs, source: &str) {
+    eprintln!("a new key pair; its public half is served here while this command runs, to a node with this source:");
+    source.lines().for_each(|line| eprintln!("  {line}"));
+    if asked.key.is_none() {
+        eprintln!("the next delivery gets another pair; --key FILE keeps this one");
+    }
 }
 
 /// The URL that the sender signs: that of the node, unless another one is given.
@@ -103,13 +127,17 @@ pub(super) fn signing_key(
     asked: &SendArgs,
     config: &Config,
     source: &Source,
-    given: Option<SenderKeyPair>,
-) -> Result<Option<SenderKeyPair>, CommandError> {
+    given: Option<SenderKey>,
+) -> Result<Option<SenderKey>, CommandError> {
     if given.is_some() {
         return Ok(given);
     }
-    if config.fetched_keys.contains_key(&source.name) {
-        return Err(not_signed_here(&source.name));
+    if let Some(keys) = config.fetched_keys.get(&source.name) {
+        if !keys.origin().is_loopback() {
+            return Err(not_signed_here(&source.name));
+        }
+        let key = PublishedKeyPair::load_or_make(keys.origin(), asked.key.as_deref())?;
+        return Ok(Some(SenderKey::Published(key)));
     }
     match (source.verify.private_key(), &asked.key) {
         (None, None) => Ok(None),
@@ -121,13 +149,13 @@ pub(super) fn signing_key(
             "the sender of {} signs with a private key: name a file with --key, which is made if there is none",
             source.name
         ))),
-        (Some(algorithm), Some(_)) => pair(algorithm, asked).map(Some),
+        (Some(algorithm), Some(_)) => pair(algorithm, asked).map(|key| Some(SenderKey::Private(key))),
     }
 }
 
 /// The key pair of a sender. Of a new one, the public half is told.
 fn pair(algorithm: PublicKeyAlgorithm, asked: &SendArgs) -> Result<SenderKeyPair, CommandError> {
-    let (key, is_new) = SenderKeyPair::load_or_make(algorithm, asked.key.as_deref())?;
+    let (key, is_new) = SenderKeyPair::load_or_make(algorithm.into(), asked.key.as_deref())?;
     if is_new {
         let public = key.public_key();
         eprintln!("a new key pair; the node verifies with its public half:\n  public_key = \"{public}\"");
@@ -156,5 +184,7 @@ fn has_path(url: &str) -> bool {
 
 fn not_signed_here(name: &str) -> CommandError {
     let why = "is verified with keys that are fetched from its sender, so that only the sender can sign";
-    CommandError::unknown(format!("{name} {why}; let it send a test delivery"))
+    let hint = "let it send a test delivery, or set `keys` or `certificates` to an http:// address of this machine, \
+                where `send` then serves a key of its own";
+    CommandError::unknown(format!("{name} {why}; {hint}"))
 }

@@ -4,7 +4,7 @@
 use super::expectation::{age_found, header_found};
 use super::fetched_key::{KeyDirectory, KeyDocument, KeyRequest, PublishedKeyAlgorithm};
 use super::pinned_url::PinnedHost;
-use super::scheme::{Scheme, SignedContent};
+use super::scheme::{PublishedProof, PublishedSigner, Scheme, SignedContent};
 use super::signature::{MatchedKey, SourceSecrets};
 use super::signed_text::TimestampFormat;
 use super::{check_timestamp, credential};
@@ -15,6 +15,7 @@ use crate::decide::source::DeliveryIdLocation;
 use crate::decide::time::{Duration, Timestamp};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
 use std::sync::Arc;
 
 /// The signatures of Amazon SNS: over fields of the body, in the body.
@@ -74,6 +75,12 @@ impl SnsMessage {
 
     fn text(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(known, _)| *known == name)?.1.as_deref()
+    }
+
+    fn set(&mut self, name: &str, text: String) {
+        if let Some((_, value)) = self.0.iter_mut().find(|(known, _)| *known == name) {
+            *value = Some(text);
+        }
     }
 
     /// What is signed. No byte can move from one value to another: only `Message` may have line breaks, it is the first,
@@ -190,6 +197,38 @@ impl Scheme for SnsScheme {
         Vec::new()
     }
 
+    fn published_proof(
+        &self,
+        id: &str,
+        at: Timestamp,
+        body: &[u8],
+        by: &PublishedSigner<'_>,
+    ) -> Option<PublishedProof> {
+        let body = Bytes::copy_from_slice(body);
+        let wall = Timestamp::default();
+        let delivery = Delivery { path: "", query: "", headers: &[], body: &body, at: wall, wall };
+        let mut message = SnsMessage::read(&delivery)?;
+        for name in ["Type", "Message"] {
+            if message.text(name).is_none() {
+                message.set(name, if name == "Type" { NOTIFICATION } else { id }.to_owned());
+            }
+        }
+        let signed = [
+            ("MessageId", id.to_owned()),
+            ("Timestamp", TimestampFormat::Rfc3339.write(at)),
+            ("TopicArn", self.topic.clone()),
+            ("SignatureVersion", "2".to_owned()),
+            ("SigningCertURL", self.host.certificate_url(by.key)),
+        ];
+        for (name, text) in signed {
+            message.set(name, text);
+        }
+        let signature = STANDARD.encode((by.sign)(message.signed_text()?.as_bytes())?);
+        message.set("Signature", signature);
+        let members = message.0.into_iter().filter_map(|(name, text)| Some((name, text?))).collect();
+        Some(PublishedProof { headers: Vec::new(), members })
+    }
+
     fn covers(&self) -> SignedContent {
         let signed = ["Message", "MessageId", "Subject", "Timestamp", "TopicArn", "Type"];
         SignedContent::Fields(signed.map(|name| FieldLocation::Body(vec![name.into()])).to_vec())
@@ -257,6 +296,11 @@ const CERTIFICATE: &str = "paypal-cert-url";
 const ALGORITHM: &str = "paypal-auth-algo";
 
 impl PaypalScheme {
+    /// What is signed.
+    fn message(&self, id: &str, time: &str, body: &[u8]) -> String {
+        format!("{id}|{time}|{}|{}", self.webhook_id, crc32(body))
+    }
+
     /// What is not as it should be, before the signature itself.
     fn difference(&self, delivery: &Delivery<'_>) -> Option<String> {
         if let Some(name) = [ID, TIME, ALGORITHM, CERTIFICATE].iter().find(|name| delivery.text(name).is_none()) {
@@ -293,13 +337,33 @@ impl Scheme for PaypalScheme {
         if !self.host.allows_certificate(url) {
             return Err(BAD);
         }
-        let message = format!("{id}|{time}|{}|{}", self.webhook_id, crc32(delivery.body));
+        let message = self.message(id, time, delivery.body);
         let proof = (PublishedKeyAlgorithm::RsaSha256, message.as_bytes(), credential(delivery, SIGNATURE)?);
         verify_with(&*self.keys, url, proof, delivery.wall).map(Some)
     }
 
     fn proof(&self, _: &str, _: Timestamp, _: &[u8]) -> Vec<(String, String)> {
         Vec::new()
+    }
+
+    fn published_proof(
+        &self,
+        id: &str,
+        at: Timestamp,
+        body: &[u8],
+        by: &PublishedSigner<'_>,
+    ) -> Option<PublishedProof> {
+        let time = TimestampFormat::Rfc3339.write(at);
+        let signature = (by.sign)(self.message(id, &time, body).as_bytes())?;
+        let headers = [
+            (ID, id.to_owned()),
+            (TIME, time),
+            (SIGNATURE, STANDARD.encode(signature)),
+            (CERTIFICATE, self.host.certificate_url(by.key)),
+            (ALGORITHM, "SHA256withRSA".to_owned()),
+        ];
+        let headers = headers.map(|(name, value)| (name.to_owned(), value)).to_vec();
+        Some(PublishedProof { headers, members: Vec::new() })
     }
 
     fn covers(&self) -> SignedContent {

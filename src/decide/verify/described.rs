@@ -43,6 +43,8 @@ pub struct DescribedSignature {
     /// The entries of the header, such as those of `t=…,v1=…`; `None`: one signature alone, or several with a prefix each,
     /// separated by commas.
     pub entries: Option<SignatureEntries>,
+    /// Whether a header may have several signatures.
+    pub several: bool,
     /// The text before the signature.
     pub prefix: String,
     /// How the signature is written.
@@ -195,6 +197,7 @@ impl DescribedSignature {
             headers: vec![header.to_ascii_lowercase()],
             at: None,
             entries: None,
+            several: true,
             prefix: String::new(),
             encoding: SignatureEncoding::Hex,
             over: SignedText::body(),
@@ -213,13 +216,19 @@ impl DescribedSignature {
         if values.is_empty() { Err(DeliveryRejection::BadSignature) } else { Ok(values) }
     }
 
-    /// The signatures in these headers. An entry with another name or prefix, or with an invalid encoding, is skipped.
-    pub(super) fn signatures(&self, headers: &[&str]) -> Result<Vec<Vec<u8>>, DeliveryRejection> {
-        let separator = match &self.entries {
+    /// What separates the entries of a header, or its signatures; `None`: it has one signature, whole.
+    pub(super) fn separator(&self) -> Option<char> {
+        match &self.entries {
             Some(entries) => Some(entries.separator),
             // Only a prefix says where each of several signatures begins.
-            None => Some(',').filter(|comma| !self.prefix.is_empty() && !self.prefix.contains(*comma)),
-        };
+            None if self.several => Some(',').filter(|comma| !self.prefix.is_empty() && !self.prefix.contains(*comma)),
+            None => None,
+        }
+    }
+
+    /// The signatures in these headers. An entry with another name or prefix, or with an invalid encoding, is skipped.
+    pub(super) fn signatures(&self, headers: &[&str]) -> Result<Vec<Vec<u8>>, DeliveryRejection> {
+        let separator = self.separator();
         let all: Vec<_> = headers.iter().flat_map(|header| header.split(|c| separator == Some(c))).collect();
         if all.len() > limits::SIGNATURES_MAX {
             return Err(DeliveryRejection::BadSignature);
@@ -228,7 +237,11 @@ impl DescribedSignature {
             Some(entries) => named_entry(entry, &entries.signature),
             None => Some(entry.trim()),
         });
-        let ours = ours.filter_map(|text| text.strip_prefix(self.prefix.as_str()));
+        let ours: Vec<_> = ours.collect();
+        if !self.several && ours.len() > headers.len() {
+            return Err(DeliveryRejection::BadSignature);
+        }
+        let ours = ours.into_iter().filter_map(|text| text.strip_prefix(self.prefix.as_str()));
         Ok(ours.filter_map(|text| self.encoding.decode(text)).collect())
     }
 

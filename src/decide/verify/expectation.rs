@@ -132,7 +132,8 @@ impl DescribedSignature {
     /// What is wrong with the signatures in these headers, by their form.
     fn signature_difference(&self, headers: &[&str]) -> Option<String> {
         let Ok(decoded) = self.signatures(headers) else {
-            return Some(format!("more than {} entries", limits::SIGNATURES_MAX));
+            let many = format!("more than {} entries", limits::SIGNATURES_MAX);
+            return Some(if self.several { many } else { "more than one signature, or many entries".to_owned() });
         };
         let named = |name: &str, separator: char| {
             headers.iter().flat_map(|header| header.split(separator)).any(|entry| named_entry(entry, name).is_some())

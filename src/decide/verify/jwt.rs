@@ -6,7 +6,7 @@
 
 use super::expectation::{ANOTHER_SIGNATURE, header_within};
 use super::fetched_key::{KeyDirectory, KeyDocument, KeyRequest, PublishedKey, PublishedKeyAlgorithm};
-use super::scheme::{Scheme, SignedContent};
+use super::scheme::{PublishedProof, PublishedSigner, Scheme, SignedContent};
 use super::signature::{HmacHash, MatchedKey, SourceSecrets};
 use super::strict_json;
 use crate::decide::delivery::{Delivery, DeliveryRejection, HeaderLookup};
@@ -249,6 +249,41 @@ impl JwtScheme {
         })
     }
 
+    /// The claims of a genuine token; a required one counts more than one of these others.
+    fn claims_of_sender(&self, id: &str, at: Timestamp, body: &[u8], others: &[RequiredClaim]) -> Json {
+        let now = at.0.div_euclid(1_000_000);
+        let mut claims = json!({});
+        for claim in others {
+            claim.put(&mut claims);
+        }
+        for (name, value) in [("iat", json!(now)), ("exp", json!(now + 300)), ("jti", json!(id))] {
+            claims[name] = value;
+        }
+        for (name, value) in [("iss", &self.issuer), ("aud", &self.audience)] {
+            if let Some(value) = value {
+                claims[name] = json!(value);
+            }
+        }
+        if let Some(name) = &self.body_digest {
+            claims[name] = json!(hex::encode(digest(&SHA256, body)));
+        }
+        self.claims.iter().for_each(|claim| claim.put(&mut claims));
+        claims
+    }
+
+    /// The header with a token.
+    fn signed_token(
+        &self,
+        header: &Json,
+        claims: &Json,
+        sign: &dyn Fn(&[u8]) -> Option<Vec<u8>>,
+    ) -> Option<(String, String)> {
+        let encode = |json: &Json| URL_SAFE_NO_PAD.encode(json.to_string());
+        let message = format!("{}.{}", encode(header), encode(claims));
+        let signature = URL_SAFE_NO_PAD.encode(sign(message.as_bytes())?);
+        Some((self.header.clone(), format!("{}{message}.{signature}", self.prefix)))
+    }
+
     /// What is wrong with a token whose claims are right.
     fn signature_difference(&self, token: &TokenParts<'_>, now: Timestamp) -> String {
         let algorithm = token.header.get("alg").and_then(Json::as_str).unwrap_or_default();
@@ -290,22 +325,23 @@ impl Scheme for JwtScheme {
 
     fn proof(&self, id: &str, at: Timestamp, body: &[u8]) -> Vec<(String, String)> {
         let JwtKeys::Shared(secrets) = &self.keys else { return Vec::new() };
-        let now = at.0.div_euclid(1_000_000);
-        let mut claims = json!({ "iat": now, "exp": now + 300, "jti": id });
-        for (name, value) in [("iss", &self.issuer), ("aud", &self.audience)] {
-            if let Some(value) = value {
-                claims[name] = json!(value);
-            }
-        }
-        if let Some(name) = &self.body_digest {
-            claims[name] = json!(hex::encode(digest(&SHA256, body)));
-        }
-        self.claims.iter().for_each(|claim| claim.put(&mut claims));
-        let encode = |text: &str| URL_SAFE_NO_PAD.encode(text);
-        let message = format!("{}.{}", encode(r#"{"alg":"HS256","typ":"JWT"}"#), encode(&claims.to_string()));
-        let signature = secrets.sign(HmacHash::Sha256, &[message.as_bytes()]);
-        let signed = signature.map(|mac| format!("{}{message}.{}", self.prefix, URL_SAFE_NO_PAD.encode(mac)));
-        signed.map(|value| (self.header.clone(), value)).into_iter().collect()
+        let claims = self.claims_of_sender(id, at, body, &[]);
+        let sign = |message: &[u8]| Some(secrets.sign(HmacHash::Sha256, &[message])?.as_ref().to_vec());
+        self.signed_token(&json!({ "alg": "HS256", "typ": "JWT" }), &claims, &sign).into_iter().collect()
+    }
+
+    fn published_proof(
+        &self,
+        id: &str,
+        at: Timestamp,
+        body: &[u8],
+        by: &PublishedSigner<'_>,
+    ) -> Option<PublishedProof> {
+        let JwtKeys::Published(_) = &self.keys else { return None };
+        let claims = self.claims_of_sender(id, at, body, by.claims);
+        let header = json!({ "alg": "RS256", "kid": by.key, "typ": "JWT" });
+        let headers = vec![self.signed_token(&header, &claims, by.sign)?];
+        Some(PublishedProof { headers, members: Vec::new() })
     }
 
     fn covers(&self) -> SignedContent {

@@ -53,7 +53,7 @@ pub use late_secret::LateSecret;
 pub use pinned_url::PinnedHost;
 pub use public_key::{PublicKeyAlgorithm, PublicKeys};
 use scheme::NoScheme;
-pub use scheme::{Scheme, SignedContent};
+pub use scheme::{PublishedProof, PublishedSigner, Scheme, SignedContent};
 pub use signature::{HmacHash, MatchedKey, SourceSecrets};
 pub use signed_text::{SignedPiece, SignedText, SignedUrl, TimestampFormat};
 use standard::StandardWebhooksScheme;
@@ -571,6 +571,11 @@ impl VerificationScheme {
         Some(format!("expected {expected}; found: {found}"))
     }
 
+    /// What a rejected delivery has instead of what was expected, such as "a time that is 2h ago, at most 5m".
+    pub fn difference(&self, delivery: &Delivery<'_>) -> Option<String> {
+        self.scheme.found(delivery)
+    }
+
     /// Why a delivery failed verification, for the node's own log: never for the sender, and never with the right
     /// signature.
     pub fn rejection_reason(&self, delivery: &Delivery<'_>) -> String {
@@ -626,6 +631,17 @@ impl VerificationScheme {
         let mut headers = vec![("content-type".to_owned(), self.media_type(body).to_owned())];
         headers.extend(self.scheme.proof_by(id, at, body, sign));
         headers
+    }
+
+    /// What a sender that publishes its keys sends with this body; `None` where no published key signs.
+    pub fn published_proof(
+        &self,
+        id: &str,
+        at: Timestamp,
+        body: &[u8],
+        by: &PublishedSigner<'_>,
+    ) -> Option<PublishedProof> {
+        self.scheme.published_proof(id, at, body, by)
     }
 
     /// How the sender's private key signs, if its public half is in the config.

@@ -44,6 +44,12 @@ impl PinnedHost {
         &self.origin
     }
 
+    /// The URL of a certificate of this name.
+    pub fn certificate_url(&self, name: &str) -> String {
+        let (begin, end) = self.certificates;
+        format!("{}{begin}{name}{end}", self.origin)
+    }
+
     /// Whether a certificate may be fetched from this URL.
     pub fn allows_certificate(&self, url: &str) -> bool {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);

@@ -1,6 +1,7 @@
 //! What a scheme must know of itself: one trait, one file for each scheme.
 
 use super::content_type;
+use super::jwt::RequiredClaim;
 use super::public_key::PublicKeyAlgorithm;
 use super::signature::{MatchedKey, SourceSecrets};
 use crate::decide::delivery::{Delivery, DeliveryRejection};
@@ -37,6 +38,18 @@ pub trait Scheme: fmt::Debug + Send + Sync {
 
     /// How the private key signs whose public half this scheme verifies with, if that is in the config.
     fn private_key(&self) -> Option<PublicKeyAlgorithm> {
+        None
+    }
+
+    /// What a sender that publishes its keys sends with this body, to which the delivery id is already added where it
+    /// belongs there; `None` where no published key signs.
+    fn published_proof(
+        &self,
+        _id: &str,
+        _at: Timestamp,
+        _body: &[u8],
+        _by: &PublishedSigner<'_>,
+    ) -> Option<PublishedProof> {
         None
     }
 
@@ -188,6 +201,25 @@ pub trait Scheme: fmt::Debug + Send + Sync {
             _ => content_type::agrees(delivery).map(|()| None),
         }
     }
+}
+
+/// The private half of a key that is published, for who sends in its owner's name.
+pub struct PublishedSigner<'s> {
+    /// The id of the key in its key set, or the name of its certificate at the host that has it.
+    pub key: &'s str,
+    /// Claims of tokens, beside those that a scheme requires.
+    pub claims: &'s [RequiredClaim],
+    /// Makes the signature of a message: RSA with PKCS #1 padding and SHA-256.
+    pub sign: &'s dyn Fn(&[u8]) -> Option<Vec<u8>>,
+}
+
+/// What is sent with a body that is signed with a published key.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct PublishedProof {
+    /// Headers, with names in lower case.
+    pub headers: Vec<(String, String)>,
+    /// Members of the body, which is a JSON object.
+    pub members: Vec<(&'static str, String)>,
 }
 
 /// What a proof covers.

@@ -151,6 +151,33 @@ fn a_header_with_neither_entries_nor_a_prefix_holds_one_signature() {
 }
 
 #[test]
+fn a_sender_that_signs_once_sends_no_list() {
+    let sign = |several| {
+        let scheme =
+            DescribedSignature { prefix: "v1=".into(), several, ..DescribedSignature::hmac("x-sig", secrets(&[b"k"])) };
+        VerificationScheme::new(scheme)
+    };
+    let entry = |several| {
+        let entries = Some(SignatureEntries { signature: "v1".into(), separator: ',' });
+        let scheme = DescribedSignature { entries, several, ..DescribedSignature::hmac("x-sig", secrets(&[b"k"])) };
+        VerificationScheme::new(scheme)
+    };
+    let right = sign(true).proof("", Timestamp(0), b"{}")[0].1.clone();
+    let list = format!("v1={},{right}", "0".repeat(64));
+    for (several, accepted) in [(true, true), (false, false)] {
+        for scheme in [sign(several), entry(several)] {
+            for (header, expected) in [(&right, true), (&list, accepted)] {
+                let headers = [("x-sig", header.as_bytes())];
+                let body = bytes::Bytes::from_static(b"{}");
+                let at = Timestamp(0);
+                let delivery = Delivery { path: "/", query: "", headers: &headers, body: &body, at, wall: at };
+                assert_eq!(scheme.verify(&delivery).is_ok(), expected, "{header} {several}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_prefix_with_a_comma_is_not_cut_at_it() {
     let odd =
         VerificationScheme::new(hmac(b"secret", "x-sig", "v1,", HmacHash::Sha512, SignatureEncoding::Base64, "{body}"));
