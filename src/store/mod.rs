@@ -14,6 +14,8 @@
 
 pub mod batch;
 mod batch_queue;
+#[cfg(feature = "durable-store")]
+mod body_packer;
 pub mod clock;
 pub mod clock_monitor;
 pub(crate) mod completion;
