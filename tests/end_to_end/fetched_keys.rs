@@ -434,12 +434,12 @@ async fn a_certificate_that_has_expired_is_one_that_is_not_at_hand() {
 async fn a_subscription_is_confirmed_once_if_it_is_verified_and_under_the_pinned_host() {
     let (server, other, key) = (KeyServer::start(), KeyServer::start(), CertifiedKey::new());
     server.publish("/a.pem", key.certificate());
-    let target = "/?Action=ConfirmSubscription&Token=t-1";
+    let target = "/?Action=ConfirmSubscription&Token=secret-token";
     for server in [&server, &other] {
         server.publish(target, "<ConfirmSubscriptionResponse/>");
     }
     let house = sns_house(&server);
-    let asks = |url: String| json!({ "Token": "t-1", "SubscribeURL": url });
+    let asks = |url: String| json!({ "Token": "secret-token", "SubscribeURL": url });
     let kind = "SubscriptionConfirmation";
     let genuine = asks(format!("{}{target}", server.address));
     let forged = sns(&CertifiedKey::new(), &server, kind, "m-1", &genuine);
@@ -463,7 +463,7 @@ async fn a_subscription_is_confirmed_once_if_it_is_verified_and_under_the_pinned
     assert_eq!((server.asked(target), other.asked(target)), (1, 0));
     house.quiet().await;
     assert_eq!(house.sql("SELECT count(*) FROM events"), ["1"]);
-    assert!(!house.log().contains("t-1"), "{}", house.log());
+    assert!(!house.log().contains("secret-token"), "{}", house.log());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

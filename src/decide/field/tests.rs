@@ -173,19 +173,21 @@ fn a_body_without_declared_fields_is_not_parsed() {
 }
 
 #[test]
-fn the_shape_is_an_object_at_its_path() {
+fn the_shape_is_an_object_or_an_array_at_its_path() {
     let shape = |body: &str, fields: &[Field]| {
         read(fields, Some(&["registry_package"]), body.as_bytes(), &NOTHING).expect("JSON").has_shape(0)
     };
     for fields in [&[][..], &[field("body.registry_package.name")], &[field("body.registry_package")]] {
         assert!(shape(r#"{"registry_package":{"name":"x"}}"#, fields));
-        for other in [r#"{"package":{}}"#, r#"{"registry_package":[]}"#, r#"{"registry_package":"x"}"#, "[]", "null"] {
+        assert!(shape(r#"{"registry_package":[{"name":"x"}]}"#, fields));
+        for other in [r#"{"package":{}}"#, r#"{"package":[]}"#, r#"{"registry_package":"x"}"#, "[]", "null"] {
             assert!(!shape(other, fields), "{other}");
         }
     }
     assert!(read(&[], None, b"", &NOTHING).expect("not read").has_shape(0));
     assert!(read(&[], Some(&[]), b"{}", &NOTHING).expect("JSON").has_shape(0));
-    assert!(!read(&[], Some(&[]), b"[]", &NOTHING).expect("JSON").has_shape(0));
+    assert!(read(&[], Some(&[]), b"[]", &NOTHING).expect("JSON").has_shape(0));
+    assert!(!read(&[], Some(&[]), b"null", &NOTHING).expect("JSON").has_shape(0));
     assert!(read(&[], Some(&["a"]), b"{", &NOTHING).is_err());
 }
 

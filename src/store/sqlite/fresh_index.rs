@@ -297,6 +297,13 @@ impl IndexMerge {
         }
     }
 
+    /// Waits until the connection of the thread that reads, if there is one, is closed.
+    fn close_reader(&mut self) {
+        if let MergePhase::Ordering { entries, .. } = std::mem::replace(&mut self.phase, MergePhase::GATHERING) {
+            let _ = entries.join();
+        }
+    }
+
     /// No one writes: what there is begins to be merged.
     fn begin_while_idle(&mut self) {
         if let MergePhase::Gathering { begins_at, begins_idle_at } = &mut self.phase {
@@ -306,11 +313,9 @@ impl IndexMerge {
 }
 
 impl Drop for IndexMerge {
-    /// Waits for the thread that reads: its connection must be closed before the file's lock is released.
+    /// The file's lock is released after this.
     fn drop(&mut self) {
-        if let MergePhase::Ordering { entries, .. } = std::mem::replace(&mut self.phase, MergePhase::GATHERING) {
-            let _ = entries.join();
-        }
+        self.close_reader();
     }
 }
 
@@ -414,6 +419,13 @@ impl IndexWriter {
             (IdleMerge::Soon, _) | (_, IdleMerge::Soon) => IdleMerge::Soon,
             (IdleMerge::Nothing, IdleMerge::Nothing) => IdleMerge::Nothing,
         }
+    }
+
+    /// Closes the connections that read for a merge. SQLite moves the WAL into the database when its last connection is
+    /// closed, and only one that writes can do so.
+    pub(super) fn close_readers(&mut self) {
+        self.keys.close_reader();
+        self.names.close_reader();
     }
 
     pub(super) fn begin_while_idle(&mut self) {

@@ -124,6 +124,7 @@ impl SqliteWriter {
         while self.failed.borrow().is_none() && self.notes.are_due() {
             self.work(Vec::new());
         }
+        self.index.close_readers();
         leave_log(&self.db, &self.failed);
     }
 

@@ -74,7 +74,7 @@ impl Request {
 
 /// Takes each of so many deliveries to this step.
 pub(crate) fn run(step: &str, times: usize) {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     runtime.block_on(async {
         let source = source();
         let store = Arc::new(MemoryStore::new(StoreClock::manual(AT)));
