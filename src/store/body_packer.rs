@@ -193,8 +193,8 @@ mod tests {
         if packer.must_learn(source, body.len()) {
             packer.learn(&event.source, None);
         }
-        let (packed, change) = packer.pack(&event, body);
-        (packed.dictionary(), change)
+        let (stored, change) = packer.pack(&event, body);
+        (stored.dictionary(), change)
     }
 
     /// Packs bodies of this kind until something is asked for.

@@ -296,17 +296,14 @@ fn packed_anew(bodies: &[Row], copies: &Row) -> Result<PackedAnew, tokio_postgre
         let whole = |body: &Vec<u8>| digest == Some(Digest::of(body));
         let body = copies.into_iter().flatten().find_map(|copy| unpacked(copy).filter(whole));
         anew.0.push(row.try_get(0)?);
-        match &body {
-            Some(body) => {
-                let packed = CompressedBody::of(body);
-                anew.2.push(packed.unpacked());
-                anew.1.push(packed.bytes().to_vec());
-            }
+        if let Some(body) = &body {
+            let packed = CompressedBody::of(body);
+            anew.2.push(packed.unpacked());
+            anew.1.push(packed.bytes().to_vec());
+        } else {
             // It is damaged, and stays so: without its dictionary it cannot become what its event's digest says.
-            None => {
-                anew.2.push(length);
-                anew.1.push(bytes.to_vec());
-            }
+            anew.2.push(length);
+            anew.1.push(bytes.to_vec());
         }
     }
     Ok(anew)

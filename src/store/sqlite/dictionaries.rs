@@ -59,13 +59,13 @@ impl SqliteLedger<'_> {
         if packer.must_learn(&event.source, body.len()) {
             packer.learn(&event.source, current(self.db, &event.source)?);
         }
-        let (packed, change) = packer.pack(event, body);
+        let (stored, change) = packer.pack(event, body);
         match change {
             Some(DictionaryChange::Adopt(candidate)) => adopt(self.db, packer, &candidate)?,
             Some(DictionaryChange::Retire(id)) => retire(self.db, packer, id)?,
             None => {}
         }
-        Ok(packed)
+        Ok(stored)
     }
 
     /// Retires the dictionaries that are bodies of these events, and returns them.
