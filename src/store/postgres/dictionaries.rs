@@ -91,6 +91,7 @@ const COPIES: &str = "select d.bytes, c.bytes from {schema}.dictionaries d \
 /// Those that other transactions have locked are removed or shed by them, and taken later.
 const DEPENDENT: &str = "select p.event, p.body, p.length, e.body_digest from {schema}.payloads p \
      left join {schema}.events e on e.id = p.event where p.dictionary = $1 limit $2 for update of p skip locked";
+const NEEDED: &str = "select distinct dictionary from {schema}.payloads where dictionary is not null";
 const PUT_ANEW: &str = "update {schema}.payloads p set body = a.body, length = a.length, dictionary = null \
      from unnest($1::uuid[], $2::bytea[], $3::bigint[]) as a (event, body, length) where p.event = a.event";
 
@@ -313,7 +314,7 @@ fn packed_anew(bodies: &[Row], copies: &Row) -> Result<PackedAnew, tokio_postgre
 /// none.
 pub(in crate::store) async fn pack_all_anew(tx: &impl GenericClient) -> Result<(), tokio_postgres::Error> {
     let unqualified = |sql: &str| sql.replace("{schema}.", "");
-    let ids = tx.query("select distinct dictionary from payloads where dictionary is not null", &[]).await?;
+    let ids = tx.query(&unqualified(NEEDED), &[]).await?;
     for id in ids {
         let id: i64 = id.try_get(0)?;
         let Some(copies) = tx.query_opt(&unqualified(COPIES), &[&id]).await? else { continue };
