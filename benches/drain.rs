@@ -3,6 +3,7 @@
 //! ```text
 //! cargo bench --bench drain                            some minutes
 //! cargo bench --bench drain -- --events 20000 --rounds 5 --only redis
+//! cargo bench --bench drain -- --docs                  writes the figures and the chart into docs/performance.md
 //! cargo bench --bench drain -- --quick                 only whether it still works; `cargo test --benches` does the same
 //! ```
 //!
@@ -12,6 +13,8 @@
 //! run are comparable.
 #![expect(clippy::unwrap_used, clippy::cast_precision_loss, reason = "these only print figures")]
 
+#[path = "measure/mod.rs"]
+mod measure;
 #[path = "../tests/support/postgres.rs"]
 #[allow(dead_code, unreachable_pub, reason = "each bench uses a part of it")]
 mod postgres;
@@ -26,6 +29,10 @@ use hookonce::internals::engine::{Dispatcher, Lane};
 use hookonce::store::Store;
 use hookonce::store::batch::Batcher;
 use hookonce::store::conformance::making;
+use measure::chart::LineChart;
+use measure::document::{self, Target, table};
+use measure::rounds::{Spread, machine};
+use serde_json::json;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -54,14 +61,19 @@ fn main() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().worker_threads(2).build().unwrap();
     let only = args.iter().skip_while(|arg| *arg != "--only").nth(1);
-    runtime.block_on(measure(dir.path(), events, rounds, only.map(String::as_str)));
+    let rates = runtime.block_on(measure(dir.path(), events, rounds, only.map(String::as_str)));
+    // A quick check leaves the figures of the last measurement alone.
+    let folder = document::folder(if quick { "drain-quick" } else { "drain" });
+    let conditions = format!("{events} events, {rounds} rounds; {}", machine());
+    report(&folder, &conditions, &rates, if quick { Target::Build } else { Target::of(&args) });
 }
 
-async fn measure(dir: &Path, events: usize, rounds: usize, only: Option<&str>) {
+/// A store's name, and events done per second by each number of nodes, round by round.
+type Rates = (&'static str, [Vec<f64>; NODES.len()]);
+
+async fn measure(dir: &Path, events: usize, rounds: usize, only: Option<&str>) -> [Rates; 2] {
     let postgres = postgres::Server::start_with(&["max_connections=200"]).await;
-    println!("{events} events, {rounds} rounds, interleaved; events done in a second: median (least to most)\n");
-    println!("{:>10} {:>6} {:>8}", "store", "nodes", "median");
-    let mut rates = vec![Vec::new(); NODES.len() * 2];
+    let mut rates: [Rates; 2] = [("PostgreSQL", Default::default()), ("Redis", Default::default())];
     for round in 0..rounds {
         for turn in 0..NODES.len() {
             // Each is the first equally often: a server still cleans up after the round before.
@@ -69,21 +81,48 @@ async fn measure(dir: &Path, events: usize, rounds: usize, only: Option<&str>) {
             let nodes = NODES[place];
             if only != Some("redis") {
                 let url = postgres.url(&postgres.database().await);
-                rates[place].push(drain(&url, events, nodes).await);
+                rates[0].1[place].push(drain(&url, events, nodes).await);
             }
             if only != Some("postgres") {
                 let folder = tempfile::tempdir_in(dir).unwrap();
                 let server = redis::Server::inside(folder, &redis::redis(), &[]);
-                rates[NODES.len() + place].push(drain(&server.url("drain"), events, nodes).await);
+                rates[1].1[place].push(drain(&server.url("drain"), events, nodes).await);
             }
         }
     }
-    for (place, rates) in rates.iter_mut().enumerate().filter(|(_, rates)| !rates.is_empty()) {
-        rates.sort_by(f64::total_cmp);
-        let store = if place < NODES.len() { "PostgreSQL" } else { "Redis" };
-        let (median, least, most) = (rates[rates.len() / 2], rates[0], rates[rates.len() - 1]);
-        println!("{store:>10} {:>6} {median:>8.0} ({least:.0} to {most:.0})", NODES[place % NODES.len()]);
+    rates
+}
+
+/// Prints the figures, and writes them under `target`, and, if asked, into the docs.
+fn report(folder: &Path, conditions: &str, rates: &[Rates], target: Target) {
+    const CHART: (&str, &str) = ("performance-nodes.svg", "Events done per second, by more nodes");
+    let measured = || rates.iter().filter(|(_, rates)| rates.iter().all(|rates| !rates.is_empty()));
+    // The ratio to one node, round by round.
+    let of_one = |rates: &[Vec<f64>; NODES.len()], place: usize| {
+        Spread::of(rates[place].iter().zip(&rates[0]).map(|(many, one)| many / one).collect())
+    };
+    let header = ["Store", "Nodes", "Events per second", "Ratio to one node"].map(str::to_owned).to_vec();
+    let mut rows = vec![header];
+    for (store, rates) in measured() {
+        rows.extend(NODES.iter().enumerate().map(|(place, nodes)| {
+            let rate = Spread::of(rates[place].clone()).text(0);
+            vec![(*store).to_owned(), nodes.to_string(), rate, of_one(rates, place).text(2)]
+        }));
     }
+    let table = table(&rows);
+    println!("{conditions}\n\n{table}\nwritten:");
+    let json = measured().map(|(store, rates)| json!({"store": store, "nodes": NODES, "per_second": rates}));
+    let json = json!({"conditions": conditions, "stores": json.collect::<Vec<_>>()});
+    document::write(&folder.join("results.json"), &format!("{json:#}\n"));
+    let points = |rates| (0..NODES.len()).map(move |place| (NODES[place] as f64, of_one(rates, place).median()));
+    let chart = LineChart {
+        title: CHART.1,
+        shows: "as a ratio to one node; all share two cores with the server; medians, more is better",
+        axis: "nodes, logarithmic",
+        series: measured().map(|(store, rates)| ((*store).to_owned(), points(rates).collect())).collect(),
+    };
+    target.chart(folder, CHART.0, &chart.svg());
+    target.figures("figures of draining", &format!("{conditions}.\n\n![{}]({})\n\n{table}", CHART.1, CHART.0));
 }
 
 /// Events of this store done per second, by this many nodes.

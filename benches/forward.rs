@@ -4,7 +4,8 @@
 //! ```text
 //! cargo bench --bench forward                 a minute
 //! cargo bench --bench forward -- --quick      only whether it still works; `cargo test --benches` does the same
-//! cargo bench --bench forward -- --rounds 40 --calls 200
+//! cargo bench --bench forward -- --rounds 40 --calls 200 --cases 1
+//! cargo bench --bench forward -- --docs       writes the figures into docs/performance.md
 //! ```
 //!
 //! One receiver, one kind of client, the same body. Rounds of calls directly, through nginx, through a proxy in hyper and
@@ -12,6 +13,8 @@
 //! comparable. The CPU is that of the proxy's process, without client and receiver.
 #![expect(clippy::cast_precision_loss, reason = "figures are only printed")]
 
+#[path = "measure/mod.rs"]
+mod measure;
 #[path = "../tests/support/nginx.rs"]
 mod nginx;
 
@@ -21,7 +24,10 @@ use hyper::body::Incoming;
 use hyper::{Request, Uri};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use measure::document::{self, Target as Documents, table};
+use measure::rounds::{Spread, machine};
 use nginx::Nginx;
+use serde_json::{Value as Json, json};
 use std::fmt::Write as _;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io::{BufRead, BufReader};
@@ -48,7 +54,8 @@ const CASES: [(Duration, usize); 5] = [
 /// How long the last events of a round may take to end after their responses.
 const PATIENCE: Duration = Duration::from_mins(1);
 /// A server that uses less CPU than this between two looks has nothing left to do.
-const QUIET: (Duration, Duration) = (Duration::from_millis(40), Duration::from_micros(400));
+/// It begins to merge keys when no one has written for 100 ms.
+const QUIET: (Duration, Duration) = (Duration::from_millis(120), Duration::from_micros(1_200));
 
 /// Where the calls go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,7 +106,19 @@ fn main() {
     let cases = number("--cases").unwrap_or(CASES.len()).min(CASES.len());
     // On the disk of the build: on a file system in memory every sync would be free.
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-    runtime().block_on(measure(dir.path(), (rounds, calls), &CASES[..cases]));
+    // A quick check leaves the figures of the last measurement alone.
+    let (folder, target) = if quick { ("forward-quick", Documents::Build) } else { ("forward", Documents::of(&args)) };
+    let conditions = format!(
+        "{rounds} rounds of {calls} calls of each client, bodies of {BODY_BYTES} bytes; {}, which also ran clients and \
+         receiver",
+        machine()
+    );
+    println!("{conditions}; CPU of the proxy");
+    let (tables, cases) = runtime().block_on(run(dir.path(), (rounds, calls), &CASES[..cases]));
+    println!("written:");
+    let json = json!({"conditions": conditions, "cases": cases});
+    document::write(&document::folder(folder).join("results.json"), &format!("{json:#}\n"));
+    target.figures("figures of forwarding", &format!("{conditions}.\n{tables}"));
 }
 
 fn runtime() -> tokio::runtime::Runtime {
@@ -226,28 +245,25 @@ impl Target {
         });
     }
 
-    fn median(&self, what: fn(&Sample) -> f64) -> f64 {
-        spread(self.samples.iter().map(what).collect())[1]
+    fn of(&self, what: fn(&Sample) -> f64) -> Spread {
+        Spread::of(self.samples.iter().map(what).collect())
     }
 
-    /// The ratio of its CPU to that of another, round by round: least, median, most.
-    fn cpu_against(&self, other: &Self) -> String {
-        let ratios = self.samples.iter().zip(&other.samples).map(|(one, other)| one.cpu / other.cpu);
-        let [least, median, most] = spread(ratios.collect());
-        format!("{median:.1} ({least:.1}–{most:.1})")
+    /// The ratio of its CPU to that of another, round by round.
+    fn cpu_against(&self, other: &Self) -> Spread {
+        Spread::of(self.samples.iter().zip(&other.samples).map(|(one, other)| one.cpu / other.cpu).collect())
+    }
+
+    fn json(&self) -> Json {
+        json!({"name": format!("{:?}", self.kind), "cpu_us": self.of(|s| s.cpu).range(),
+               "per_second": self.of(|s| s.per_second).range(), "p50_ms": self.of(|s| s.half).range(),
+               "p99_ms": self.of(|s| s.late).range()})
     }
 }
 
-/// The least, the median and the largest.
-fn spread(mut values: Vec<f64>) -> [f64; 3] {
-    values.sort_by(f64::total_cmp);
-    [values[0], values[values.len() / 2], values[values.len() - 1]]
-}
-
-async fn measure(dir: &Path, (rounds, calls): (usize, usize), cases: &[(Duration, usize)]) {
-    println!(
-        "{rounds} rounds of {calls} calls of each client, bodies of {BODY_BYTES} bytes; medians, CPU of the proxy"
-    );
+/// All cases; returns their tables for the docs, and the same as JSON.
+async fn run(dir: &Path, (rounds, calls): (usize, usize), cases: &[(Duration, usize)]) -> (String, Vec<Json>) {
+    let (mut tables, mut all) = (String::new(), Vec::new());
     for (number, (work, clients)) in cases.iter().copied().enumerate() {
         let receiver = Receiver::start(work).await;
         let dir = dir.join(number.to_string());
@@ -257,29 +273,45 @@ async fn measure(dir: &Path, (rounds, calls): (usize, usize), cases: &[(Duration
                 target.round(&receiver, clients, calls).await;
             }
         }
-        println!("\n{clients} clients, the receiver works for {work:?}");
-        println!(
-            "  {:<20} {:>8} {:>8} {:>8} {:>8} {:>9}  {:<18} {:<18}",
-            "", "per s", "p50 ms", "p99 ms", "CPU µs", "switches", "CPU of nginx's", "CPU of hyper's"
-        );
-        for target in &targets {
-            let proxies = targets.iter().filter(|one| [Kind::Nginx, Kind::Hyper].contains(&one.kind));
-            let is_compared = target.kind != Kind::Direct;
-            let ratios: Vec<_> = proxies.filter(|_| is_compared).map(|proxy| target.cpu_against(proxy)).collect();
-            let ratio = |place: usize| ratios.get(place).map_or("", String::as_str);
-            println!(
-                "  {:<20} {:>8.0} {:>8.2} {:>8.2} {:>8.1} {:>9.1}  {:<18} {:<18}",
-                target.kind.words(),
-                target.median(|sample| sample.per_second),
-                target.median(|sample| sample.half),
-                target.median(|sample| sample.late),
-                target.median(|sample| sample.cpu),
-                target.median(|sample| sample.switches),
-                ratio(0),
-                ratio(1),
-            );
-        }
+        let name = format!("{clients} clients, the receiver works for {work:?}");
+        let table = rows(&targets);
+        println!("\n{name}\n\n{table}");
+        tables = format!("{tables}\n{name}:\n\n{table}");
+        let json: Vec<_> = targets.iter().map(Target::json).collect();
+        all.push(json!({"clients": clients, "works_for_ms": work.as_secs_f64() * 1e3, "through": json}));
     }
+    (tables, all)
+}
+
+/// The figures of one case as a table.
+fn rows(targets: &[Target]) -> String {
+    let header = [
+        "Through",
+        "Per second",
+        "p50 · p99 ms",
+        "CPU µs per call",
+        "Switches",
+        "CPU, of nginx's",
+        "CPU, of the bare proxy's",
+    ];
+    let mut rows = vec![header.map(str::to_owned).to_vec()];
+    for target in targets {
+        let ratio = |kind: Kind| {
+            let proxy = targets.iter().find(|one| one.kind == kind && target.kind != Kind::Direct);
+            proxy.map_or_else(String::new, |proxy| target.cpu_against(proxy).text(1))
+        };
+        let median = |what: fn(&Sample) -> f64| target.of(what).median();
+        rows.push(vec![
+            target.kind.words().to_owned(),
+            format!("{:.0}", median(|s| s.per_second)),
+            format!("{:.2} · {:.2}", median(|s| s.half), median(|s| s.late)),
+            target.of(|s| s.cpu).text(0),
+            format!("{:.1}", median(|s| s.switches)),
+            ratio(Kind::Nginx),
+            ratio(Kind::Hyper),
+        ]);
+    }
+    table(&rows)
 }
 
 /// This many calls over one connection, each a different delivery.

@@ -22,7 +22,6 @@ mod postgres;
 mod redis;
 
 use hookonce::decide::claim::{ClaimResult, NewEvent};
-use hookonce::decide::limits;
 use hookonce::decide::source::{Keep, Retention};
 use hookonce::decide::time::Duration;
 use hookonce::store::conformance::making;
@@ -45,8 +44,6 @@ const BATCH: usize = 64;
 const FILL: usize = 512;
 /// Batches in flight while filling a server.
 const IN_FLIGHT: usize = 4;
-/// As in a node's sweep.
-const SWEEP_PAUSE: Duration = Duration::from_millis(50);
 
 struct Plan {
     few: usize,
@@ -268,10 +265,15 @@ async fn sweep(rounds: usize, many: &mut Place) -> (f64, f64) {
     let sweeper = tokio::spawn({
         let (store, over, forgotten) = (many.store.clone(), over.clone(), forgotten.clone());
         async move {
+            // As a node does.
+            let pace = store.sweep_pace();
+            let mut many = pace.first();
             while !over.load(Ordering::SeqCst) {
-                let freed = store.forget(keeps.clone(), limits::FORGET_BATCH).await.unwrap();
+                let asked = Instant::now();
+                let freed = store.forget(keeps.clone(), many).await.unwrap();
                 forgotten.fetch_add(freed.events, Ordering::SeqCst);
-                tokio::time::sleep(SWEEP_PAUSE).await;
+                many = if freed.fills(many) { pace.next(many) } else { pace.first() };
+                tokio::time::sleep(pace.pause_after(asked.elapsed())).await;
             }
         }
     });

@@ -199,6 +199,7 @@ impl NodeHandle {
         };
         let admin_port = tokio::spawn(accept::serve_with_peers(admin_listener, ask, limits, closing.clone()));
         if let Some(listener) = listener {
+            let port = Arc::new(port);
             let answer = move |request| port.clone().answer(request);
             let limits = ConnectionLimits { connections, ..ConnectionLimits::default() };
             ports.push(tokio::spawn(accept::serve(listener, answer, limits, draining.clone())));

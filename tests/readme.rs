@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-const DOCUMENTS: [&str; 7] = [
+const DOCUMENTS: [&str; 8] = [
     "README.md",
     "docs/start.md",
     "docs/guarantees.md",
@@ -13,6 +13,7 @@ const DOCUMENTS: [&str; 7] = [
     "docs/from-steakpie.md",
     "docs/from-webhook.md",
     "docs/deploys.md",
+    "docs/presets.md",
 ];
 
 fn root() -> PathBuf {
@@ -194,6 +195,36 @@ fn every_config_of_the_deploys_page_passes_check() {
         let done = check.output().unwrap();
         let said = format!("{}{}", text(&done.stdout), text(&done.stderr));
         assert!(done.status.success() && said.contains("hookonce.toml is fine\n"), "{config}\n{said}");
+    }
+}
+
+/// The preset on the page about presets, as a file and as a table.
+#[test]
+fn the_preset_of_the_presets_page_works_as_a_file_and_as_a_table() {
+    let page = std::fs::read_to_string(root().join("docs/presets.md")).unwrap();
+    let blocks: Vec<_> = page.split("\n```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    let [file, config] = blocks[..] else { panic!("{blocks:?}") };
+    let without_table = config.split("[preset.acme]").next().unwrap();
+    for (preset, config) in [(Some(file), without_table), (None, config)] {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("presets")).unwrap();
+        if let Some(preset) = preset {
+            std::fs::write(folder.path().join("presets/acme.toml"), preset).unwrap();
+        }
+        std::fs::write(folder.path().join("hookonce.toml"), config).unwrap();
+        let run = |args: &[&str]| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_hookonce"));
+            command.args(args).current_dir(folder.path()).env_remove("HOOKONCE_CONFIG");
+            let done = command.env("ACME_SECRET", "a-secret-of-sufficient-length").output().unwrap();
+            let said = format!("{}{}", text(&done.stdout), text(&done.stderr));
+            assert!(done.status.success(), "{args:?}\n{config}\n{said}");
+            said
+        };
+        assert!(run(&["check"]).contains("hookonce.toml is fine\n"), "{}", run(&["check"]));
+        assert!(run(&["presets", "acme"]).contains("# What is signed: time+body."));
+        let json: serde_json::Value = serde_json::from_str(&run(&["presets", "acme", "--json"])).unwrap();
+        assert_eq!(json["order"], if preset.is_some() { "created_at".into() } else { serde_json::Value::Null });
+        assert!(run(&["check", "--json"]).contains("\"preset\": \"acme\""));
     }
 }
 

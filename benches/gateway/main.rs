@@ -4,6 +4,7 @@
 //! cargo bench                     all of it, in under three minutes
 //! cargo bench -- --quick          only whether it still works; `cargo test --benches` does the same
 //! cargo bench -- --rounds 9 --seconds 2
+//! cargo bench -- --docs           writes the figures into docs/performance.md
 //! cargo bench -- --page           only what an open dashboard costs
 //! cargo bench -- --only Whole     this one beside the bare handler, without repeats: to look at it with a profiler
 //! ```
@@ -25,9 +26,12 @@ mod per_row;
 mod server;
 
 use measure::deck::{self, Deck, Repeats};
+use measure::document::{self, Target};
 use measure::load::{self, Round};
-use measure::rounds::{Rounds, Sample, Spread, file_system};
+use measure::process::used_when_quiet;
+use measure::rounds::{Rounds, Sample, Spread, file_system, machine};
 use page::Page;
+use serde_json::json;
 use server::{Kind, Server};
 use std::path::Path;
 use std::sync::Arc;
@@ -43,11 +47,15 @@ struct Plan {
     lasts: Duration,
     only: Option<Kind>,
     page: bool,
+    target: Target,
 }
 
 impl Plan {
-    const QUICK: Self = Self { rounds: 1, lasts: Duration::from_millis(150), only: None, page: false };
-    const WHOLE: Self = Self { rounds: 5, lasts: Duration::from_millis(1_500), only: None, page: false };
+    const QUICK: Self =
+        Self { rounds: 1, lasts: Duration::from_millis(150), only: None, page: false, target: Target::Build };
+    /// As long as it takes until keys are merged into their index in each round.
+    const WHOLE: Self =
+        Self { rounds: 4, lasts: Duration::from_secs(3), only: None, page: false, target: Target::Build };
 
     /// `cargo bench` passes `--bench`; without it only a quick check runs.
     fn of(args: &[String]) -> Self {
@@ -62,6 +70,7 @@ impl Plan {
             lasts: after("--seconds").map_or(Self::WHOLE.lasts, Duration::from_secs_f64),
             only: word("--only").map(|name| Kind::named(name)),
             page: has("--page"),
+            target: Target::of(args),
         }
     }
 }
@@ -87,17 +96,20 @@ fn main() {
 }
 
 async fn measure(plan: &Plan, dir: &Path) {
-    let Plan { rounds, lasts, only, page } = *plan;
-    println!(
-        "{} connections, bodies of {} bytes, {rounds} rounds of {lasts:?}, store on {}\n",
+    let Plan { rounds, lasts, only, page, target } = *plan;
+    let conditions = format!(
+        "{} connections, bodies of {} bytes, {rounds} rounds of {lasts:?}, store on {}; {}, which also ran the load",
         load::CONNECTIONS,
         deck::BODY_BYTES,
-        file_system(dir)
+        file_system(dir),
+        machine()
     );
+    println!("{conditions}\n");
     let each = (RATE_MAX * lasts.as_secs_f64()) as usize;
     let deck = Arc::new(Deck::new(each * rounds * 8 / 5 + usize::try_from(STORM.0).unwrap_or(0)));
     if only.is_some_and(|only| Kind::ANSWERS.contains(&only)) {
-        return again(plan, &deck, dir).await;
+        again(plan, &deck, dir).await;
+        return;
     }
     if page {
         figures::print(&interleave(plan, &deck, Repeats::HALF, &[Kind::Whole, Kind::Watched], dir).await);
@@ -107,21 +119,40 @@ async fn measure(plan: &Plan, dir: &Path) {
         figures::print(&interleave(plan, &deck, Repeats::NONE, &[Kind::Bare, only], dir).await);
         return;
     }
+    let (mut tables, mut json) = (format!("{conditions}.\n"), serde_json::Map::new());
     for (repeats, kinds) in [
         (Repeats::NONE, &Kind::ALL[..]),
         (Repeats::HALF, &[Kind::Bare, Kind::Memory, Kind::NoBody, Kind::Whole]),
         (Repeats::MOST, &[Kind::Bare, Kind::Memory, Kind::NoBody, Kind::Whole]),
     ] {
-        println!("{} % repeats", repeats.percent);
+        let name = format!("{} % repeats", repeats.percent);
+        println!("{name}");
         let figures = interleave(plan, &deck, repeats, kinds, &dir.join(repeats.percent.to_string())).await;
         figures::print(&figures);
+        tables = tables + "\n" + &figures::markdown(&name, &figures) + "\n" + &figures::comparisons(&figures);
+        json.insert(name, figures::json(&figures));
     }
-    again(plan, &deck, &dir.join("again")).await;
+    let answered = again(plan, &deck, &dir.join("again")).await;
+    let name = "Repeats answered from their receipts";
+    tables = tables + "\n" + &figures::markdown(name, &answered) + "\n" + &figures::comparisons(&answered);
+    json.insert(name.to_owned(), figures::json(&answered));
     let figures = limits(plan, dir);
     println!("SQLite alone, a row, two keys and a body, 64 to a commit, synced: {figures} claims/s\n");
+    let alone = "- SQLite alone, a row, two keys and a body, 64 to a commit, synced, claims per second: ";
+    tables = tables
+        + alone
+        + &figures
+        + "
+";
     for kind in [Kind::Memory, Kind::Whole] {
-        storm(&deck, kind, &dir.join(format!("storm-{kind:?}"))).await;
+        tables = tables + "- " + &storm(&deck, kind, &dir.join(format!("storm-{kind:?}"))).await + "\n";
     }
+    // A quick check leaves the figures of the last measurement alone.
+    let folder = document::folder(if lasts == Plan::QUICK.lasts { "gateway-quick" } else { "gateway" });
+    println!("written:");
+    let json = json!({"conditions": conditions, "repeats": json});
+    document::write(&folder.join("results.json"), &format!("{json:#}\n"));
+    target.figures("figures of the gateway", &tables);
 }
 
 /// Fresh servers, one round of each in turn. Every request must be answered, and each event made once.
@@ -141,16 +172,18 @@ async fn interleave(plan: &Plan, deck: &Arc<Deck>, repeats: Repeats, kinds: &[Ki
                 connections: load::CONNECTIONS,
             };
             let watching = (server.kind == Kind::Watched).then(|| server.admin.map(Page::open));
-            let before = server.cpu();
+            let before = server.used();
             let result = load::run(deck, round).await;
             drop(watching);
-            let cpu = server.cpu().saturating_sub(before);
+            let [after] = used_when_quiet(|| [server.used()]).await;
             // The bare handler does not deduplicate, and may get the same ones again.
             let new = if server.kind == Kind::Bare { 0 } else { result.distinct };
             *used += new;
             assert_eq!((result.other, result.accepted), (0, new), "{:?}: of {} answers", server.kind, result.answers());
-            figures.add(server.kind, Sample::of(&result, cpu, server.memory()));
+            figures.add(server.kind, Sample::of(&result, after - before, server.memory()));
         }
+        // Each is the first equally often.
+        servers.rotate_left(1);
     }
     for (server, used) in &mut servers {
         if server.kind != Kind::Bare {
@@ -163,7 +196,7 @@ async fn interleave(plan: &Plan, deck: &Arc<Deck>, repeats: Repeats, kinds: &[Ki
 }
 
 /// The extra cost of a duplicate that is answered from its receipt, compared with a delivery that is filtered out.
-async fn again(plan: &Plan, deck: &Arc<Deck>, dir: &Path) {
+async fn again(plan: &Plan, deck: &Arc<Deck>, dir: &Path) -> Rounds<Kind> {
     let receiver = Server::start(Kind::Bare, &dir.join("receiver"));
     let start = |kind: Kind| Server::start_before(kind, &dir.join(format!("{kind:?}")), Some(&receiver));
     let servers = Kind::ANSWERS.map(start);
@@ -182,14 +215,16 @@ async fn again(plan: &Plan, deck: &Arc<Deck>, dir: &Path) {
                 lasts: plan.lasts,
                 connections: load::CONNECTIONS,
             };
-            let before = server.cpu();
+            let before = server.used();
             let result = load::run(deck, round).await;
+            let [after] = used_when_quiet(|| [server.used()]).await;
             assert_eq!((result.accepted, result.other), (0, 0), "{:?}: all are repeats", server.kind);
-            figures.add(server.kind, Sample::of(&result, server.cpu().saturating_sub(before), server.memory()));
+            figures.add(server.kind, Sample::of(&result, after - before, server.memory()));
         }
     }
     println!("repeats answered from their receipts");
     figures::print(&figures);
+    figures
 }
 
 fn limits(plan: &Plan, dir: &Path) -> String {
@@ -197,11 +232,17 @@ fn limits(plan: &Plan, dir: &Path) -> String {
     Spread::of((0..plan.rounds).map(once).collect()).text(0)
 }
 
-async fn storm(deck: &Arc<Deck>, kind: Kind, dir: &Path) {
+async fn storm(deck: &Arc<Deck>, kind: Kind, dir: &Path) -> String {
     let (distinct, copies) = STORM;
     let mut server = Server::start(kind, dir);
     let result = load::storm(deck, server.address, 0, distinct, copies).await;
     let events = server.events();
-    println!("{copies} copies of {distinct} at once, {}: {} accepted, {events} events", kind.words(), result.accepted);
+    let said = format!(
+        "{copies} copies of {distinct} at once, {}: {} accepted, {events} events",
+        kind.words(),
+        result.accepted
+    );
+    println!("{said}");
     assert_eq!((result.accepted, result.fine + result.accepted, events), (distinct, distinct * copies, distinct));
+    said
 }

@@ -2,7 +2,7 @@
 
 use crate::bare_handler::bare;
 use crate::measure::deck::SECRET;
-use crate::measure::process;
+use crate::measure::process::{ProcessTree, Used};
 use crate::measure::source::SourceConfig;
 use hookonce::decide::source::Sources;
 use hookonce::internals::action::GuardProgram;
@@ -134,19 +134,14 @@ impl Server {
         line(&mut self.said).parse().expect("it says a number")
     }
 
-    /// CPU time used so far by all its threads.
-    pub fn cpu(&self) -> Duration {
-        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("it runs");
-        let time = |task: std::fs::DirEntry| {
-            let text = std::fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
-            text.split(' ').next().and_then(|nanos| nanos.parse().ok()).unwrap_or(0)
-        };
-        Duration::from_nanos(tasks.flatten().map(time).sum())
+    /// What it has used so far.
+    pub fn used(&self) -> Used {
+        ProcessTree(self.child.id()).used()
     }
 
     /// Its private memory, and its share of shared memory, in MiB.
     pub fn memory(&self) -> f64 {
-        process::pss(self.child.id())
+        ProcessTree(self.child.id()).memory()
     }
 }
 
@@ -239,11 +234,11 @@ async fn per_row(config: &Config) -> (SocketAddr, Option<Arc<dyn Inspect>>) {
     let lanes = routes.map(|(source, route)| Lane::new(source.clone(), route.clone(), None)).collect();
     let dispatcher = Dispatcher::new(store.clone(), batch.clone(), lanes, Arc::default());
     dispatcher.run();
-    let ingest = IngestState {
+    let ingest = Arc::new(IngestState {
         sources: Arc::new(Sources::new(config.sources.iter().cloned())),
         health: Readiness::new(CancellationToken::new(), store.clone(), &batch),
         gateway: Gateway::new(store.clone(), batch, dispatcher, Arc::default()),
         flight: Arc::new(BodiesInFlight::default()),
-    };
+    });
     (listen(move |request| ingest.clone().answer(request)).await, Some(sqlite))
 }

@@ -16,6 +16,8 @@ pub const SECRET: &str = "It's a Secret to Everybody";
 pub const BODY_BYTES: usize = 10_361;
 /// The path of the only source.
 pub const PATH: &str = "/version/1";
+/// Digits of a source's number in its path.
+const SOURCE_DIGITS: usize = 4;
 /// Digits of a delivery id, hyphens not counted.
 const ID_DIGITS: usize = 32;
 /// Digits of the number in the body: one of its version ids.
@@ -35,6 +37,9 @@ pub struct Deck {
 pub struct Request {
     pub bytes: Vec<u8>,
     head: usize,
+    /// Where the digits of its source are, and among how many sources it chooses; 1: there is one path, [`PATH`].
+    source: usize,
+    sources: u64,
     delivery: usize,
     signature: usize,
     numbers: Vec<usize>,
@@ -92,9 +97,15 @@ impl Deck {
         Self::sized(count, BODY_BYTES)
     }
 
-    /// The same with bodies of this many bytes: not fewer than the real one has.
+    /// The same with bodies of this many bytes: a real one with a text in front, or one with only the fields that are
+    /// extracted.
     pub fn sized(count: usize, bytes: usize) -> Self {
-        let request = Request::template(bytes);
+        Self::to_sources(count, bytes, 1)
+    }
+
+    /// The same, for each of this many sources in turn; their paths are [`path_of`] their numbers.
+    pub fn to_sources(count: usize, bytes: usize, sources: u64) -> Self {
+        let request = Request::template(bytes, sources);
         let halves = [0..count / 2, count / 2..count];
         let signatures = std::thread::scope(|scope| {
             let sign = |range: std::ops::Range<usize>| {
@@ -124,10 +135,11 @@ impl Deck {
 }
 
 impl Request {
-    fn template(bytes: usize) -> Self {
-        let body = padded(body(), bytes);
+    fn template(bytes: usize, sources: u64) -> Self {
+        let body = padded(if bytes < BODY_BYTES { small_body() } else { body() }, bytes);
+        let path = if sources == 1 { PATH.to_owned() } else { path_of(0) };
         let head = format!(
-            "POST {PATH} HTTP/1.1\r\nhost: 127.0.0.1\r\nuser-agent: GitHub-Hookshot/95f2ac2\r\naccept: */*\r\n\
+            "POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nuser-agent: GitHub-Hookshot/95f2ac2\r\naccept: */*\r\n\
              content-type: application/json\r\nx-github-event: registry_package\r\nx-github-hook-id: 594934832\r\n\
              x-github-delivery: 00000000-0000-4000-8000-000000000000\r\nx-hub-signature-256: sha256={:064}\r\n\
              content-length: {}\r\n\r\n",
@@ -139,11 +151,18 @@ impl Request {
         let found = body.windows(DIGITS).enumerate().filter(|(_, window)| *window == VERSION);
         let numbers: Vec<_> = found.map(|(at, _)| head.len() + at).collect();
         assert!(!numbers.is_empty(), "the body has its version in it");
-        Self { head: head.len(), bytes: [head.as_bytes(), &body].concat(), delivery, signature, numbers }
+        let source = "POST ".len() + path.len() - SOURCE_DIGITS;
+        let bytes = [head.as_bytes(), &body].concat();
+        Self { head: head.len(), bytes, source, sources, delivery, signature, numbers }
     }
 
     fn number(&mut self, number: u64) {
         self.delivery_id(number);
+        if self.sources > 1 {
+            let path = path_of(number % self.sources);
+            let digits = &path.as_bytes()[path.len() - SOURCE_DIGITS..];
+            self.bytes[self.source..][..SOURCE_DIGITS].copy_from_slice(digits);
+        }
         let digits = format!("{number:012}");
         for at in &self.numbers {
             // A JSON number does not begin with a zero.
@@ -178,6 +197,11 @@ impl Request {
     }
 }
 
+/// The path of one of many sources.
+pub fn path_of(source: u64) -> String {
+    format!("/source/{source:04}")
+}
+
 /// The body with a long text in front of its other values, so that it has this many bytes.
 fn padded(body: Vec<u8>, bytes: usize) -> Vec<u8> {
     const FRAME: usize = r#""pad":"","#.len();
@@ -185,6 +209,13 @@ fn padded(body: Vec<u8>, bytes: usize) -> Vec<u8> {
     let text: String =
         (0..).flat_map(|n| format!("{:016x} ", mix(n)).into_bytes()).take(missing).map(char::from).collect();
     [br#"{"pad":""#, text.as_bytes(), br#"","#, &body[1..]].concat()
+}
+
+/// The members from which fields are extracted, and no other.
+fn small_body() -> Vec<u8> {
+    let body = r#"{"action":"published","registry_package":{"name":"jamiec_ts","updated_at":"2026-02-07T16:20:40Z",
+        "package_version":{"id":675688875,"version":"sha256:3d5a","container_metadata":{"tag":{"name":"latest"}}}}}"#;
+    body.into()
 }
 
 /// The first user's push of `latest`, as GitHub sent it.

@@ -68,3 +68,32 @@ fn replaced(text: &str, name: &str, figures: &str) -> String {
     let (begin, end) = place().unwrap_or_else(|| panic!("{DOCUMENT} has no place for {name}"));
     format!("{}\n{}\n\n{}", &text[..begin], figures.trim(), &text[end..])
 }
+
+/// A number with its thousands apart: `12,345`.
+pub fn grouped(value: f64) -> String {
+    let digits = format!("{value:.0}");
+    let from_end = |at: usize| digits.len() - at;
+    digits
+        .char_indices()
+        .map(
+            |(at, digit)| {
+                if at > 0 && from_end(at).is_multiple_of(3) { format!(",{digit}") } else { digit.to_string() }
+            },
+        )
+        .collect()
+}
+
+/// Rows as a table in Markdown, whose columns line up on a terminal too.
+pub fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.first().map_or(0, Vec::len);
+    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<_> = (0..columns).map(|column| width(column).unwrap_or(0).max(3)).collect();
+    let line = |cells: Vec<String>| {
+        let cells: Vec<_> = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        format!("| {} |\n", cells.join(" | "))
+    };
+    let rule = widths.iter().map(|width| "-".repeat(*width)).collect();
+    let mut lines = rows.iter().map(|row| line(row.clone()));
+    let header = lines.next().unwrap_or_default();
+    [header, line(rule)].into_iter().chain(lines).collect()
+}

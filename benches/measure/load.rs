@@ -36,6 +36,8 @@ pub struct LoadResult {
     pub distinct: u64,
     /// The latency of each response, in microseconds, sorted.
     pub waits: Vec<u32>,
+    /// When each response came after the begin of the round, and its latency, in microseconds.
+    pub timeline: Vec<(u32, u32)>,
     pub took: Duration,
 }
 
@@ -63,29 +65,39 @@ impl LoadResult {
     }
 }
 
-/// Sends until the time is up.
+/// Connects, and sends until the time is up.
 pub async fn run(deck: &Arc<Deck>, round: Round) -> LoadResult {
     let turns = Arc::new(AtomicU64::new(0));
+    let mut streams = Vec::with_capacity(round.connections);
+    for _ in 0..round.connections {
+        streams.push(TcpStream::connect(round.to).await.expect("the server takes connections"));
+    }
     let begun = Instant::now();
-    let connections: Vec<_> =
-        (0..round.connections).map(|_| tokio::spawn(converse(deck.clone(), round, turns.clone(), begun))).collect();
+    let converse = |stream| tokio::spawn(converse(stream, deck.clone(), round, turns.clone(), begun));
+    let connections: Vec<_> = streams.into_iter().map(converse).collect();
     let mut all = LoadResult::default();
     for connection in connections {
         let result = connection.await.expect("a connection ends well");
         all.fine += result.fine;
         all.accepted += result.accepted;
         all.other += result.other;
-        all.waits.extend(result.waits);
+        all.timeline.extend(result.timeline);
     }
     all.took = begun.elapsed();
+    all.waits = all.timeline.iter().map(|(_, wait)| *wait).collect();
     all.waits.sort_unstable();
     // Every turn that was taken was also sent.
     all.distinct = round.repeats.distinct(all.answers());
     all
 }
 
-async fn converse(deck: Arc<Deck>, round: Round, turns: Arc<AtomicU64>, begun: Instant) -> LoadResult {
-    let mut stream = TcpStream::connect(round.to).await.expect("the server takes connections");
+async fn converse(
+    mut stream: TcpStream,
+    deck: Arc<Deck>,
+    round: Round,
+    turns: Arc<AtomicU64>,
+    begun: Instant,
+) -> LoadResult {
     stream.set_nodelay(true).expect("a fresh socket");
     let mut request = deck.request();
     let mut answer = vec![0; 4096];
@@ -97,7 +109,8 @@ async fn converse(deck: Arc<Deck>, round: Round, turns: Arc<AtomicU64>, begun: I
         let sent = Instant::now();
         stream.write_all(&request.bytes).await.expect("the server reads");
         result.count(status(&mut stream, &mut answer).await);
-        result.waits.push(u32::try_from(sent.elapsed().as_micros()).unwrap_or(u32::MAX));
+        let micros = |time: Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
+        result.timeline.push((micros(begun.elapsed()), micros(sent.elapsed())));
     }
     result
 }

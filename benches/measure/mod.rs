@@ -7,6 +7,7 @@ pub mod chart;
 pub mod deck;
 pub mod document;
 pub mod load;
+pub mod node;
 pub mod process;
 pub mod rounds;
 pub mod source;

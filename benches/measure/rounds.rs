@@ -1,8 +1,9 @@
 //! Rounds of several contenders in turns: the median of each figure, and its range.
 
 use super::load::LoadResult;
+use super::process::Used;
+use serde_json::{Value as Json, json};
 use std::path::Path;
-use std::time::Duration;
 
 /// One round of one contender.
 #[derive(Clone, Debug)]
@@ -15,25 +16,35 @@ pub struct Sample {
     pub cpu: f64,
     /// CPU of the store's own server per request, in microseconds; 0 where there is none.
     pub store_cpu: f64,
+    /// Bytes that the server and its store's own server wrote per request.
+    pub written: f64,
     /// PSS of the server in MiB.
     pub memory: f64,
 }
 
 impl Sample {
-    pub fn of(result: &LoadResult, cpu: Duration, memory: f64) -> Self {
-        Self::with_store(result, cpu, Duration::ZERO, memory)
+    pub fn of(result: &LoadResult, used: Used, memory: f64) -> Self {
+        Self::with_store(result, used, Used::default(), memory)
     }
 
-    pub fn with_store(result: &LoadResult, cpu: Duration, store: Duration, memory: f64) -> Self {
-        let each = |used: Duration| used.as_secs_f64() * 1e6 / result.answers().max(1) as f64;
+    pub fn with_store(result: &LoadResult, server: Used, store: Used, memory: f64) -> Self {
+        let answers = result.answers().max(1) as f64;
+        let each = |used: Used| used.cpu.as_secs_f64() * 1e6 / answers;
         Self {
             rate: result.rate(),
             p50: result.wait(0.5),
             p99: result.wait(0.99),
-            cpu: each(cpu),
+            cpu: each(server),
             store_cpu: each(store),
+            written: (server + store).written as f64 / answers,
             memory,
         }
+    }
+
+    /// All its figures.
+    pub fn json(&self) -> Json {
+        json!({"per_second": self.rate, "p50_ms": self.p50, "p99_ms": self.p99, "server_cpu_us": self.cpu,
+               "store_cpu_us": self.store_cpu, "written_bytes": self.written, "memory_mib": self.memory})
     }
 
     /// CPU of the server and of its store.

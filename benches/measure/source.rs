@@ -1,4 +1,6 @@
-//! The source that receives the load, as a config file says it.
+//! The sources that receive the load, as a config file says it.
+
+use super::deck::path_of;
 
 /// What differs from one config to the next.
 pub struct SourceConfig<'a> {
@@ -20,7 +22,17 @@ impl SourceConfig<'_> {
 
     /// The text of `hookonce.toml`: GitHub's signature, five fields, a filter, and the identities `delivery` and `body`.
     pub fn text(&self) -> String {
-        let Self { store, keep_body, tag, respond, does } = self;
+        self.head() + &self.source("ghcr", super::deck::PATH)
+    }
+
+    /// The same with many sources.
+    pub fn text_of_many(&self, sources: u64) -> String {
+        let source = |number| self.source(&format!("s{number}"), &path_of(number));
+        (0..sources).fold(self.head(), |text, number| text + &source(number))
+    }
+
+    fn head(&self) -> String {
+        let store = self.store;
         format!(
             r#"
 listen = "127.0.0.1:0"
@@ -28,25 +40,32 @@ store  = {store}
 state  = "."
 [admin]
 listen = "127.0.0.1:0"
-[source.ghcr]
+"#
+        )
+    }
+
+    fn source(&self, name: &str, path: &str) -> String {
+        let Self { keep_body, tag, respond, does, .. } = self;
+        format!(
+            r#"
+[source.{name}]
 path   = "{path}"
 verify = {{ scheme = "github", secret = {{ env = "SECRET" }} }}
 when   = 'tag == "{tag}"'
 respond = "{respond}"
-[source.ghcr.fields]
+[source.{name}.fields]
 package    = "body.registry_package.name"
 tag        = "body.registry_package.package_version.container_metadata.tag.name"
 version_id = "body.registry_package.package_version.id"
 sha        = "body.registry_package.package_version.version"
 updated_at = "body.registry_package.updated_at"
-[source.ghcr.once]
+[source.{name}.once]
 per       = ["delivery", "body"]
 keep_body = "{keep_body}"
-[[source.ghcr.route]]
+[[source.{name}.route]]
 name = "recorded"
 {does}
-"#,
-            path = super::deck::PATH
+"#
         )
     }
 }

@@ -3,6 +3,8 @@
 /// A server that receives the load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Contender {
+    /// Our accept loop, and a handler that only reads the body: what the others are compared with.
+    Bare,
     /// An axum handler that verifies the signature, and remembers nothing: what verification alone costs.
     Axum,
     /// Debian's package of adnanh/webhook, which runs a command for each delivery.
@@ -18,7 +20,9 @@ pub enum Contender {
 /// Where deliveries are recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StoreServer {
-    /// In the process itself.
+    /// In the memory of the process.
+    Memory,
+    /// In a file of the process.
     Sqlite,
     Postgres,
     Redis,
@@ -33,11 +37,13 @@ pub enum Bodies {
 }
 
 use Bodies::{Kept, NotKept};
-use StoreServer::{Postgres, Redis, Sqlite};
+use StoreServer::{Memory, Postgres, Redis, Sqlite};
 
 impl Contender {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
+        Self::Bare,
         Self::Axum,
+        Self::Hookonce(Memory, NotKept),
         Self::Hookonce(Sqlite, NotKept),
         Self::Hookonce(Sqlite, Kept),
         Self::Hookonce(Postgres, NotKept),
@@ -53,8 +59,10 @@ impl Contender {
     ];
 
     /// Those that need no network: for the quick check.
-    pub const OFFLINE: [Self; 5] = [
+    pub const OFFLINE: [Self; 7] = [
+        Self::Bare,
         Self::Axum,
+        Self::Hookonce(Memory, NotKept),
         Self::Hookonce(Sqlite, Kept),
         Self::Hookonce(Postgres, NotKept),
         Self::Hookonce(Redis, NotKept),
@@ -67,6 +75,7 @@ impl Contender {
 
     pub fn words(self) -> &'static str {
         match self {
+            Self::Bare => "bare handler",
             Self::Axum => "bare axum, signature only",
             Self::Webhook => "adnanh/webhook, /bin/true",
             Self::StdlibSqlite => "Python stdlib, SQLite",
@@ -74,6 +83,8 @@ impl Contender {
             Self::FlaskPooled => "Flask, pooled, PostgreSQL",
             Self::Express => "Express, PostgreSQL",
             Self::FastApi => "FastAPI, Redis",
+            Self::Hookonce(Memory, Kept) => "Hookonce, memory, with body",
+            Self::Hookonce(Memory, NotKept) => "Hookonce, memory",
             Self::Hookonce(Sqlite, Kept) => "Hookonce, SQLite, with body",
             Self::Hookonce(Sqlite, NotKept) => "Hookonce, SQLite",
             Self::Hookonce(Postgres, Kept) => "Hookonce, PostgreSQL, with body",
@@ -95,13 +106,24 @@ impl Contender {
 
     /// Whether it recognises a repeat.
     pub fn remembers(self) -> bool {
-        !matches!(self, Self::Axum | Self::Webhook)
+        !matches!(self, Self::Bare | Self::Axum | Self::Webhook)
     }
 
-    /// The server beside it that records.
+    /// Whether it is a baseline that acts on nothing.
+    pub fn is_baseline(self) -> bool {
+        matches!(self, Self::Bare | Self::Axum)
+    }
+
+    /// The store on which Hookonce is compared with it: its own, or SQLite if it has none.
+    pub fn compared_on(self) -> StoreServer {
+        if self.store() == Memory { Sqlite } else { self.store() }
+    }
+
+    /// Where it records.
     pub fn store(self) -> StoreServer {
         match self {
-            Self::Axum | Self::Webhook | Self::StdlibSqlite => Sqlite,
+            Self::Bare | Self::Axum | Self::Webhook => Memory,
+            Self::StdlibSqlite => Sqlite,
             Self::FlaskTutorial | Self::FlaskPooled | Self::Express => Postgres,
             Self::FastApi => Redis,
             Self::Hookonce(store, _) => store,

@@ -43,7 +43,7 @@ impl Tools {
             Contender::FlaskTutorial | Contender::FlaskPooled | Contender::FastApi => &self.python,
             Contender::Express => &self.express,
             Contender::Webhook => &self.webhook,
-            Contender::Axum | Contender::StdlibSqlite | Contender::Hookonce(..) => return None,
+            Contender::Bare | Contender::Axum | Contender::StdlibSqlite | Contender::Hookonce(..) => return None,
         };
         tool.as_ref().err().map(String::as_str)
     }

@@ -19,7 +19,9 @@
 #![expect(clippy::cast_precision_loss, reason = "figures are only printed")]
 #![expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "numbers of the command line")]
 
-mod axum_server;
+#[path = "../../tests/support/bare_handler.rs"]
+mod bare_handler;
+mod baseline;
 mod contender;
 mod install;
 #[path = "../measure/mod.rs"]
@@ -38,6 +40,7 @@ use install::Tools;
 use measure::deck::{BODY_BYTES, Deck, Repeats};
 use measure::document::{self, Target};
 use measure::load::{self, LoadResult, Round};
+use measure::process::used_when_quiet;
 use measure::rounds::Sample;
 use report::{Report, Storm};
 use running::{HookCommand, Running, StoreServers};
@@ -46,7 +49,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// More than any server that remembers handles in a second.
-const RATE_MAX: f64 = 30_000.0;
+const RATE_MAX: f64 = 60_000.0;
 /// Deliveries that warm a server up before it is measured.
 const WARM_UP: u64 = 256;
 /// The burst: this many deliveries, this many copies of each; and the one of the quick check.
@@ -89,13 +92,13 @@ impl Plan {
         }
         let only: Vec<_> = words("--only").collect();
         let chosen = |one: &Contender| {
-            *one == Contender::Axum || only.is_empty() || only.iter().any(|name| one.name().starts_with(name))
+            one.is_baseline() || only.is_empty() || only.iter().any(|name| one.name().starts_with(name))
         };
         Self {
             contenders: Contender::ALL.into_iter().filter(chosen).collect(),
             installs: true,
-            rounds: number("--rounds", 5.0) as usize,
-            lasts: Duration::from_secs_f64(number("--seconds", 1.5)),
+            rounds: number("--rounds", 4.0) as usize,
+            lasts: Duration::from_secs_f64(number("--seconds", 3.0)),
             repeats: match number("--repeats", 0.0) as u64 {
                 0 => Repeats::NONE,
                 50 => Repeats::HALF,
@@ -118,8 +121,8 @@ impl Plan {
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    if args.iter().any(|arg| arg == "--server") {
-        return axum_server::serve();
+    if baseline::serve(&args) {
+        return;
     }
     if args.iter().any(|arg| arg == "--list") {
         if !args.iter().any(|arg| arg == "--ignored") {
@@ -164,7 +167,7 @@ async fn measure(plan: &Plan, dir: &Path) {
     for runner in runners {
         runner.end(&stores, &mut report).await;
     }
-    for contender in ran {
+    for contender in ran.into_iter().filter(|one| !one.is_baseline()) {
         let (wanted, dir) = ((&tools, &mut stores), dir.join("storm"));
         match Running::start(contender, wanted, (&dir, HookCommand::Counted), (&deck, plan.storm.0)).await {
             Ok(running) => report.storm(contender, storm(running, plan.storm, &stores, &deck).await),
@@ -196,15 +199,17 @@ impl Runner {
         let from = if contender.remembers() { self.used } else { 0 };
         let (to, room) = (self.running.address, deck.len() as u64 - from);
         let round = Round { to, repeats: plan.repeats, from, room, lasts: plan.lasts, connections: plan.connections };
-        let before = self.running.cpu();
+        let before = self.running.used();
         let result = load::run(deck, round).await;
-        let after = self.running.cpu();
-        let [server, store] = [0, 1].map(|at| after[at].saturating_sub(before[at]));
+        let memory = self.running.memory();
+        let after = used_when_quiet(|| self.running.used()).await;
+        let [server, store] = [0, 1].map(|at| after[at] - before[at]);
         let new = if contender.remembers() { result.distinct } else { result.answers() };
         self.used += new;
-        assert!(!contender.is_hookonce() || is_right(&result, new), "{contender:?}: {} new of {new}", result.accepted);
-        report.add(contender, Sample::with_store(&result, server, store, self.running.memory()));
-        report.answers(contender, result.answers(), is_right(&result, new));
+        let right = contender == Contender::Bare || is_right(&result, new);
+        assert!(!contender.is_hookonce() || right, "{contender:?}: {} new of {new}", result.accepted);
+        report.add(contender, Sample::with_store(&result, server, store, memory));
+        report.answers(contender, result.answers(), right);
     }
 
     /// Ends it, and counts what it recorded.

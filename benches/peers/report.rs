@@ -3,7 +3,7 @@
 use crate::Plan;
 use crate::contender::{Bodies, Contender, StoreServer};
 use crate::measure::chart::{DotChart, DotRow};
-use crate::measure::document::{self, Target};
+use crate::measure::document::{self, Target, grouped, table};
 use crate::measure::rounds::{Rounds, Sample, Spread, file_system, machine};
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
@@ -44,7 +44,7 @@ enum Best {
 const CHARTS: [ChartOf<'static>; 3] = [
     (
         "performance-rate.svg",
-        "Deliveries per second, as a share of a bare axum handler",
+        "Deliveries per second, as a share of a handler that only reads the body",
         "median and range of the rounds of one interleaved run, logarithmic; more is better",
         |sample| sample.rate,
         Best::Most,
@@ -135,7 +135,8 @@ impl Report {
 
     /// One row for each contender.
     fn figures(&self) -> String {
-        let header = ["", "Per second", "Ratio to bare", "p50 · p99 ms", "CPU µs: server + store", "Memory MiB"];
+        let header =
+            ["", "Per second", "Ratio to bare", "p50 · p99 ms", "CPU µs: server + store", "KB written", "Memory MiB"];
         let mut rows =
             vec![[&header[..], &["Statuses", "Storm: effects"]].concat().into_iter().map(String::from).collect()];
         for (contender, samples) in self.rounds.iter() {
@@ -148,12 +149,13 @@ impl Report {
             rows.push(vec![
                 contender.words().to_owned(),
                 grouped(median(|s| s.rate)),
-                self.rounds.ratio(contender, Contender::Axum, |s| s.rate).text(3),
+                self.rounds.ratio(contender, Contender::Bare, |s| s.rate).text(3),
                 format!("{:.1} · {:.1}", median(|s| s.p50), median(|s| s.p99)),
                 format!("{:.0}{store}", median(|s| s.cpu)),
+                format!("{:.1}", median(|s| s.written) / 1e3),
                 format!("{:.0}", samples.iter().map(|s| s.memory).fold(0.0, f64::max)),
                 if wrong == 0 { format!("{} right", grouped(all as f64)) } else { format!("wrong in {wrong} rounds") },
-                self.storm_of(contender).map_or_else(String::new, |storm| storm_text(contender, storm)),
+                self.storm_of(contender).map_or_else(|| "–".into(), storm_text),
             ]);
         }
         table(&rows)
@@ -164,10 +166,11 @@ impl Report {
         let header = ["Compared with", "Hookonce on", "Times as fast", "With body", "CPU of the peer, times ours"];
         let mut rows = vec![header.into_iter().map(String::from).collect()];
         for peer in Contender::PEERS.into_iter().filter(|peer| !self.rounds.of(*peer).is_empty()) {
-            let ours = |bodies| Contender::Hookonce(peer.store(), bodies);
+            let ours = |bodies| Contender::Hookonce(peer.compared_on(), bodies);
             let faster = |bodies| self.rounds.ratio(ours(bodies), peer, |s| s.rate).text(1);
             let cpu = self.rounds.ratio(peer, ours(Bodies::NotKept), Sample::whole_cpu).text(1);
-            let store = match peer.store() {
+            let store = match peer.compared_on() {
+                StoreServer::Memory => "memory",
                 StoreServer::Sqlite => "SQLite",
                 StoreServer::Postgres => "PostgreSQL",
                 StoreServer::Redis => "Redis",
@@ -205,7 +208,7 @@ impl Report {
 
     fn row(&self, contender: Contender, figure: fn(&Sample) -> f64, best: Best) -> Option<DotRow> {
         let spread = match best {
-            Best::Most => self.rounds.ratio(contender, Contender::Axum, figure),
+            Best::Most => self.rounds.ratio(contender, Contender::Bare, figure),
             Best::Least => self.rounds.spread(contender, figure),
         };
         let range = spread.range().filter(|range| range[0] > 0.0)?;
@@ -225,17 +228,11 @@ impl Report {
     }
 
     fn contender_json(&self, contender: Contender, samples: &[Sample]) -> Json {
-        let rounds: Vec<_> = samples
-            .iter()
-            .map(|s| {
-                json!({"per_second": s.rate, "p50_ms": s.p50, "p99_ms": s.p99, "server_cpu_us": s.cpu,
-                       "store_cpu_us": s.store_cpu, "memory_mib": s.memory})
-            })
-            .collect();
+        let rounds: Vec<_> = samples.iter().map(Sample::json).collect();
         let ratio = |to| range_json(self.rounds.ratio(contender, to, |s| s.rate));
         let faster = Contender::PEERS.contains(&contender).then(|| {
             let ours = |bodies| {
-                let hookonce = Contender::Hookonce(contender.store(), bodies);
+                let hookonce = Contender::Hookonce(contender.compared_on(), bodies);
                 range_json(self.rounds.ratio(hookonce, contender, |s| s.rate))
             };
             json!({"without_body": ours(Bodies::NotKept), "with_body": ours(Bodies::Kept)})
@@ -247,51 +244,18 @@ impl Report {
         json!({
             "name": contender.name(),
             "rounds": rounds,
-            "of_bare": ratio(Contender::Axum),
+            "of_bare": ratio(Contender::Bare),
             "hookonce_times_as_fast": faster,
             "storm": storm,
         })
     }
 }
 
-fn storm_text(contender: Contender, storm: &Storm) -> String {
+fn storm_text(storm: &Storm) -> String {
     let failed = if storm.failed > 0 { format!(", {} failed", storm.failed) } else { String::new() };
-    let effects = grouped(storm.effects as f64);
-    match contender {
-        Contender::Axum => "–".into(),
-        _ => format!("{effects}{failed}"),
-    }
+    format!("{}{failed}", grouped(storm.effects as f64))
 }
 
 fn range_json(spread: Spread) -> Json {
     spread.range().map_or(Json::Null, |[least, median, most]| json!({"least": least, "median": median, "most": most}))
-}
-
-/// A number with its thousands apart: `12,345`.
-fn grouped(value: f64) -> String {
-    let digits = format!("{value:.0}");
-    let from_end = |at: usize| digits.len() - at;
-    digits
-        .char_indices()
-        .map(
-            |(at, digit)| {
-                if at > 0 && from_end(at).is_multiple_of(3) { format!(",{digit}") } else { digit.to_string() }
-            },
-        )
-        .collect()
-}
-
-/// Rows as a table in Markdown, whose columns line up on a terminal too.
-fn table(rows: &[Vec<String>]) -> String {
-    let columns = rows.first().map_or(0, Vec::len);
-    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
-    let widths: Vec<_> = (0..columns).map(|column| width(column).unwrap_or(0).max(3)).collect();
-    let line = |cells: Vec<String>| {
-        let cells: Vec<_> = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
-        format!("| {} |\n", cells.join(" | "))
-    };
-    let rule = widths.iter().map(|width| "-".repeat(*width)).collect();
-    let mut lines = rows.iter().map(|row| line(row.clone()));
-    let header = lines.next().unwrap_or_default();
-    [header, line(rule)].into_iter().chain(lines).collect()
 }

@@ -4,10 +4,10 @@ use crate::contender::{Bodies, Contender, StoreServer};
 use crate::install::Tools;
 use crate::measure::deck::{Deck, SECRET};
 use crate::measure::load;
-use crate::measure::process::ProcessTree;
+use crate::measure::process::{ProcessTree, Used};
 use crate::measure::source::SourceConfig;
-use crate::{postgres, redis};
-use std::io::{BufRead, BufReader};
+use crate::{baseline, postgres, redis};
+use std::io::{BufRead, BufReader, Read as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -77,7 +77,7 @@ impl StoreServers {
     /// The processes of a store's server.
     fn tree(&self, store: StoreServer) -> Option<ProcessTree> {
         let pid = match store {
-            StoreServer::Sqlite => None,
+            StoreServer::Memory | StoreServer::Sqlite => None,
             StoreServer::Postgres => {
                 let file = self.postgres().dir.path().join("data/postmaster.pid");
                 std::fs::read_to_string(file).ok().and_then(|text| text.lines().next()?.parse().ok())
@@ -94,6 +94,7 @@ impl StoreServers {
     /// A place for the deliveries of one contender, and where it is.
     async fn place(&mut self, contender: Contender, dir: &Path) -> String {
         match (contender, contender.store()) {
+            (_, StoreServer::Memory) => "memory:".into(),
             (Contender::Hookonce(..), StoreServer::Sqlite) => "sqlite:hookonce.db".into(),
             (_, StoreServer::Sqlite) => dir.join("deliveries.db").display().to_string(),
             (_, StoreServer::Postgres) => {
@@ -142,7 +143,8 @@ impl Running {
             match Self::spawn(contender, (tools, command), &dir, (place, store_tree)) {
                 Ok(running) => {
                     let first = load::storm(deck, running.address, number, 1, 1).await;
-                    match first.accepted {
+                    let good = if contender == Contender::Bare { first.fine } else { first.accepted };
+                    match good {
                         1 => return Ok(running),
                         _ => error = format!("it does not accept a delivery: {}", running.log()),
                     }
@@ -175,7 +177,7 @@ impl Running {
 
     /// Waits until it listens: where it says, or where it was told.
     fn wait(&mut self) -> Result<(), String> {
-        let chooses = self.contender.is_hookonce() || self.contender == Contender::Axum;
+        let chooses = self.contender.is_hookonce() || self.contender.is_baseline();
         let until = Instant::now() + PATIENCE;
         while Instant::now() < until && !self.tree.ended() {
             let said = if chooses { said(&self.log()) } else { Some(self.address) };
@@ -190,9 +192,9 @@ impl Running {
         Err(format!("it does not listen: {}", self.log()))
     }
 
-    /// CPU time used so far, by the server and by its store's server.
-    pub fn cpu(&self) -> [Duration; 2] {
-        [self.tree.cpu(), self.store_tree.map_or(Duration::ZERO, ProcessTree::cpu)]
+    /// What the server and its store's server have used so far.
+    pub fn used(&self) -> [Used; 2] {
+        [self.tree.used(), self.store_tree.map_or(Used::default(), ProcessTree::used)]
     }
 
     pub fn memory(&self) -> f64 {
@@ -210,7 +212,7 @@ impl Running {
     /// which may come after the response, so this many are waited for.
     pub async fn effects(self, stores: &StoreServers, accepted: u64) -> u64 {
         match self.contender {
-            Contender::Axum => accepted,
+            Contender::Bare | Contender::Axum => accepted,
             Contender::Webhook => self.commands(accepted).await,
             Contender::StdlibSqlite => {
                 let db = rusqlite::Connection::open(self.dir.join("deliveries.db")).expect("its database");
@@ -241,8 +243,23 @@ impl Running {
         ran()
     }
 
+    /// How many events a store in memory has made, as the node counts them.
+    async fn counted(&self) -> u64 {
+        let mut head = [0; 4096];
+        let log = std::fs::File::open(self.dir.join("log")).and_then(|mut log| log.read(&mut head));
+        let head = String::from_utf8_lossy(&head[..log.expect("its log")]).into_owned();
+        let admin =
+            head.split_once("admin on").and_then(|(_, rest)| said(rest)).expect("it says where its admin port is");
+        let metrics = reqwest::get(format!("http://{admin}/metrics")).await.expect("it answers");
+        let metrics = metrics.text().await.expect("text");
+        let done = metrics.lines().filter(|line| line.starts_with("hookonce_event_states_total"));
+        let done = done.filter(|line| line.contains("state=\"done\"")).filter_map(|line| line.rsplit(' ').next());
+        done.filter_map(|number| number.parse::<u64>().ok()).sum()
+    }
+
     async fn events(self) -> u64 {
         let url = match self.contender.store() {
+            StoreServer::Memory => return self.counted().await,
             StoreServer::Sqlite => format!("sqlite:{}", self.dir.join("hookonce.db").display()),
             StoreServer::Postgres | StoreServer::Redis => self.place.clone(),
         };
@@ -285,9 +302,10 @@ fn words(
     };
     let list = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     Ok(match contender {
-        Contender::Axum => {
+        Contender::Bare | Contender::Axum => {
             let program = std::env::current_exe().map_err(|error| error.to_string())?;
-            list(&[&program.display().to_string(), "--server"])
+            let server = if contender == Contender::Bare { baseline::BARE } else { baseline::AXUM };
+            list(&[&program.display().to_string(), server])
         }
         Contender::Webhook => {
             let runs = match command {

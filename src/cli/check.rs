@@ -7,8 +7,9 @@ pub use crate::config::describe::describe;
 use crate::config::describe::{valid_config, wrong};
 use crate::config::diagnostic::{ColorChoice, ConfigDiagnostic, ConfigError, ConfigErrorKind, count};
 use crate::config::{Config, EnvLookup, SecretRequirement, StoreAddress};
+use crate::decide::event::Event;
 use crate::decide::identity::recipe;
-#[cfg(feature = "sqlite")]
+use crate::decide::identity::recipe::IdentityRecipe;
 use crate::store::status_text;
 use std::io::{self, Write};
 use std::path::Path;
@@ -23,18 +24,30 @@ pub enum ReportFormat {
 }
 
 /// Warnings that need the store: events that would act again because the identities changed, and events that wait for a
-/// removed route. None if the store cannot be read.
+/// removed route. Only an SQLite store is read here; none if it cannot be.
 fn store_warnings(config: &Config) -> Vec<ConfigDiagnostic> {
     #[cfg(feature = "sqlite")]
     if let StoreAddress::Sqlite(path) = &config.store
         && path.exists()
     {
-        let before = crate::store::sqlite::remembered(path);
-        let stranded = status_text::stranded(&crate::store::sqlite::waiting(path), &config.sources);
-        let changes = recipe::changes(&before, &config.recipes());
-        return changes.into_iter().chain(stranded).map(ConfigDiagnostic::warning).collect();
+        return compare(config, &crate::store::sqlite::remembered(path), &crate::store::sqlite::waiting(path));
     }
     Vec::new()
+}
+
+/// What differs between a config and its store: the identities that the store remembers, and the events that wait there.
+fn compare(config: &Config, before: &[IdentityRecipe], waiting: &[Event]) -> Vec<ConfigDiagnostic> {
+    let changes = recipe::changes(before, &config.recipes());
+    let stranded = status_text::stranded(waiting, &config.sources);
+    changes.into_iter().chain(stranded).map(ConfigDiagnostic::warning).collect()
+}
+
+/// What a check without `--live` leaves out, for a store on a server.
+fn not_compared(config: &Config) -> &'static str {
+    match config.store {
+        StoreAddress::Memory | StoreAddress::Sqlite(_) => "",
+        _ => "; only `check --live` compares it with the events in the store",
+    }
 }
 
 /// The result; its number is the exit code.
@@ -68,7 +81,7 @@ pub fn check(
                 [] => String::new(),
                 some => format!(", with {}", count(some)),
             };
-            writeln!(out, "{file} is fine{warnings}")?;
+            writeln!(out, "{file} is fine{warnings}{}", not_compared(&config))?;
         }
         ReportFormat::Json => writeln!(out, "{:#}", valid_config(&file, &config))?,
     }

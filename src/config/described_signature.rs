@@ -35,11 +35,14 @@ impl ConfigResolver<'_> {
         algorithm: PublicKeyAlgorithm,
         input: &SchemeInput<'_>,
     ) -> Option<VerificationScheme> {
-        let keys = PublicKeys::new(algorithm, &input.secrets).map_err(|why| {
-            let section = if input.keys.has("public_key") { &input.keys } else { input.source };
-            self.diagnostics.error("the public key cannot be read").at(section.place("public_key"), why);
-        });
+        let keys = PublicKeys::new(algorithm, &input.secrets).map_err(|why| self.bad_public_key(input, why));
         self.described(input, keys.ok().map(SignatureKeys::Public))
+    }
+
+    /// Reports a public key that cannot be used.
+    pub(super) fn bad_public_key(&mut self, input: &SchemeInput<'_>, why: String) {
+        let section = if input.keys.has("public_key") { &input.keys } else { input.source };
+        self.diagnostics.error("the public key cannot be read").at(section.place("public_key"), why);
     }
 
     /// The signature with these keys; `None` of them: they are invalid, which has been reported.
@@ -108,6 +111,7 @@ impl ConfigResolver<'_> {
             prefix: section.text("prefix").unwrap_or_default().to_owned(),
             encoding: match section.text("encoding") {
                 Some("base64") => SignatureEncoding::Base64,
+                Some("base64url") => SignatureEncoding::Base64Url,
                 _ => SignatureEncoding::Hex,
             },
             id: input.delivery.filter(|_| over.has(&SignedPiece::Id)).cloned(),

@@ -74,6 +74,9 @@ fn takes(takes: ConfigValueType) -> Value {
         ConfigValueType::Place => written(PLACE),
         ConfigValueType::OneOrMorePlaces => any(&[written(PLACE), list(written(PLACE))]),
         ConfigValueType::Open => any(&[text(), part(&EXTERNAL_KEYS)]),
+        ConfigValueType::OneOrMoreOpen => {
+            any(&[text(), part(&EXTERNAL_KEYS), list(any(&[text(), part(&EXTERNAL_KEYS)]))])
+        }
         ConfigValueType::Secret => any(&[part(&EXTERNAL_KEYS)]),
         ConfigValueType::Secrets => any(&[part(&EXTERNAL_KEYS), list(part(&EXTERNAL_KEYS))]),
         ConfigValueType::Names | ConfigValueType::Texts => list(text()),

@@ -32,6 +32,8 @@ pub(crate) enum ConfigValueType {
     OneOrMorePlaces,
     /// A text, or `{ env }`, or `{ file }`.
     Open,
+    /// The same, or a list of them while rotating.
+    OneOrMoreOpen,
     /// `{ env }` or `{ file }`.
     Secret,
     /// `{ env }`, `{ file }`, or a list of them while rotating.
@@ -203,6 +205,7 @@ impl ConfigValueType {
             Self::Place => "a place such as \"body.id\" or \"header.x-id\"".to_owned(),
             Self::OneOrMorePlaces => "a place such as \"body.id\", or a list of places".to_owned(),
             Self::Open => "a string, { env = \"…\" } or { file = \"…\" }".to_owned(),
+            Self::OneOrMoreOpen => "a string, { env = \"…\" }, { file = \"…\" } or a list of them".to_owned(),
             Self::Secret => "{ env = \"…\" } or { file = \"…\" }".to_owned(),
             Self::Secrets => "{ env = \"…\" }, { file = \"…\" } or a list of them".to_owned(),
             Self::Name => "the name of a field".to_owned(),
@@ -250,6 +253,7 @@ impl ConfigValueType {
             Self::Claims => "{ sub = \"…\" }".to_owned(),
             Self::Text
             | Self::Open
+            | Self::OneOrMoreOpen
             | Self::Expression
             | Self::Name
             | Self::OneOrMoreTexts
@@ -275,6 +279,7 @@ impl ConfigValueType {
                 | Self::OneOrMorePlaces
                 | Self::TextOrMembers
                 | Self::Open
+                | Self::OneOrMoreOpen
                 | Self::Name
                 | Self::Group
                 | Self::OneOrMoreTexts
@@ -285,7 +290,13 @@ impl ConfigValueType {
             | (Self::Flag, ConfigValue::Flag(_))
             | (Self::Count | Self::Number(_), ConfigValue::Integer(_))
             | (
-                Self::Open | Self::Secret | Self::Secrets | Self::Table(_) | Self::Tables(_) | Self::WordOr(..),
+                Self::Open
+                | Self::OneOrMoreOpen
+                | Self::Secret
+                | Self::Secrets
+                | Self::Table(_)
+                | Self::Tables(_)
+                | Self::WordOr(..),
                 ConfigValue::Table(_),
             ) => true,
             (
@@ -297,7 +308,7 @@ impl ConfigValueType {
                 ConfigValue::List(inner) => inner.iter().all(|name| name.text().is_some()),
                 _ => false,
             }),
-            (Self::Secrets, ConfigValue::List(list)) => {
+            (Self::Secrets | Self::OneOrMoreOpen, ConfigValue::List(list)) => {
                 list.iter().all(|item| matches!(item.value, ConfigValue::Table(_) | ConfigValue::Text(_)))
             }
             (Self::Tables(_), ConfigValue::List(list)) => list.iter().all(|item| item.table().is_some()),

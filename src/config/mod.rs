@@ -38,6 +38,7 @@ mod responding;
 pub(crate) mod route;
 mod secret_file;
 mod section;
+mod sender_credentials;
 mod sender_schemes;
 pub(crate) mod snippet;
 pub(crate) mod source;

@@ -192,7 +192,10 @@ impl ConfigResolver<'_> {
             self.diagnostics
                 .warning("`change` has no `order`, so its keys are kept forever")
                 .at(node.at, format!("{label}a delivery repeated after `keep` would look like a rollback"))
-                .hint("name a field that orders the changes: an increasing number or time");
+                .hint(match names.sender.and_then(|sender| sender.order.as_deref()) {
+                    Some(order) => format!("order = \"{order}\", as the preset's sender orders its deliveries"),
+                    None => "name a field that orders the changes: an increasing number or time".to_owned(),
+                });
         }
         let imported = source.node("imported").and_then(ConfigNode::list);
         let imported = imported.map(|list| self.signed_list("imported", list, names));

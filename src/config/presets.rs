@@ -23,6 +23,13 @@ pub(super) static SENDER_KEYS: SectionKeys = SectionKeys {
         key("retry_count", ConfigValueType::Count, "none", "How often it does so, if that is limited."),
         key("by_hand", ConfigValueType::Flag, "false", "Whether it does so only when a person asks for it."),
         key("needs", ConfigValueType::Texts, "none", "The keys that a source must have beside `preset`."),
+        key(
+            "order",
+            ConfigValueType::Text,
+            "none",
+            "The field that says in which order its deliveries happened, such as a time or a number that rises; \"none\" where \
+             there is none that is signed.",
+        ),
         key("secret", ConfigValueType::Text, "none", "What the secret is called at the sender."),
         key("claims", ConfigValueType::Text, "none", "Claims that pin the owner of a token, as an example."),
         key(
@@ -67,6 +74,8 @@ pub struct SenderFacts {
     pub by_hand: bool,
     /// The keys that a source must have beside `preset`.
     pub needs: Vec<String>,
+    /// The field that says in which order its deliveries happened.
+    pub order: Option<String>,
     /// What the secret is called at the sender.
     pub secret: Option<String>,
     /// Claims that pin the owner of a token, as an example.
@@ -143,8 +152,6 @@ pub const PRESETS: &[Preset] = presets![
     "circleci",
     "github-actions",
     "gitlab-ci",
-    "event-grid",
-    "event-grid-jwt",
     "hugging-face",
     "launchdarkly",
     "netlify",
@@ -188,6 +195,7 @@ pub const PRESETS: &[Preset] = presets![
     "telegram",
     "tiktok",
     "twilio",
+    "twilio-json",
     "twitch",
     "x",
     "zoom",
@@ -217,6 +225,8 @@ pub const PRESETS: &[Preset] = presets![
     "supabase",
     "workos",
     // Messages of clouds.
+    "event-grid",
+    "event-grid-jwt",
     "pubsub",
     "sns",
     // Any sender.
@@ -295,6 +305,7 @@ impl SenderFacts {
             retry_count: sender.count("retry_count"),
             by_hand: sender.flag("by_hand").unwrap_or(false),
             needs: texts("needs"),
+            order: text("order").filter(|name| name != "none"),
             secret: text("secret"),
             claims: text("claims"),
             kind_headers: headers("kind_headers"),

@@ -4,7 +4,9 @@ use super::Provenance;
 use super::once::provenance;
 use super::raw::{ConfigNode, ConfigSpan};
 use super::resolve::ConfigResolver;
+use super::section::ConfigSection;
 use super::verify::SchemeInput;
+use crate::action::forward::ip_filter::{IpRange, check_address};
 use crate::decide::field::FieldLocation;
 use crate::decide::limits;
 use crate::decide::time::Duration;
@@ -12,7 +14,7 @@ use crate::decide::verify::{
     DEFAULT_TOLERANCE, JwtKeys, JwtScheme, PaypalScheme, PinnedHost, RequiredClaim, SnsScheme, SourceSecrets,
     VerificationScheme,
 };
-use crate::key_fetch::{FetchedKeys, KeyOrigin};
+use crate::key_fetch::{FetchedKeys, KeyFetchWay, KeyOrigin};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -63,10 +65,8 @@ const OWNER_CLAIMS: &[&str] = &[
 /// Whether this URL may be fetched: over TLS, or from this machine.
 fn is_fetchable(text: &str) -> Result<(), &'static str> {
     let url = reqwest::Url::parse(text).map_err(|_| "it is not a URL")?;
-    let loopback = url.host_str().is_some_and(|host| {
-        let host = host.trim_matches(['[', ']']);
-        host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
-    });
+    let is_loopback = |address: IpAddr| address.is_loopback();
+    let loopback = url.host_str() == Some("localhost") || literal_address(text).is_some_and(is_loopback);
     let plain = url.username().is_empty() && url.password().is_none() && url.fragment().is_none();
     match url.scheme() {
         "https" if plain => Ok(()),
@@ -74,6 +74,18 @@ fn is_fetchable(text: &str) -> Result<(), &'static str> {
         "http" => Err("keys are fetched over https only"),
         _ => Err("expected a URL that begins with https://"),
     }
+}
+
+/// The address that is the host of this URL, if it is no name.
+fn literal_address(text: &str) -> Option<IpAddr> {
+    let url = reqwest::Url::parse(text).ok()?;
+    url.host_str()?.trim_matches(['[', ']']).parse().ok()
+}
+
+/// The ranges of addresses that are not public, from which keys may be fetched nevertheless.
+fn key_hosts(input: &SchemeInput<'_>) -> Vec<IpRange> {
+    let list = input.source.node("allow_keys_from").and_then(ConfigNode::list).unwrap_or(&[]);
+    list.iter().filter_map(|item| item.text()?.parse().ok()).collect()
 }
 
 impl ConfigResolver<'_> {
@@ -105,16 +117,48 @@ impl ConfigResolver<'_> {
         }
     }
 
-    fn fetchable(&mut self, text: &str, at: ConfigSpan) -> bool {
-        let checked = is_fetchable(text);
-        if let Err(why) = checked {
+    fn fetchable(&mut self, input: &SchemeInput<'_>, text: &str, at: ConfigSpan) -> bool {
+        if let Err(why) = is_fetchable(text) {
             self.diagnostics.error(format!("keys cannot be fetched from `{text}`")).at(at, why);
+            return false;
         }
-        checked.is_ok()
+        // A name is looked up, and its addresses are checked, when the keys are fetched.
+        let address = literal_address(text).filter(|_| text.starts_with("https://"));
+        if let Some(address) = address
+            && let Err(forbidden) = check_address(address, &key_hosts(input))
+        {
+            self.diagnostics
+                .error(format!("keys cannot be fetched from `{text}`"))
+                .at(at, forbidden.to_string())
+                .hint(format!("allow_keys_from = [\"{address}\"], if this is intended"));
+            return false;
+        }
+        true
     }
 
-    fn fetched_from(&mut self, origin: KeyOrigin) -> Arc<FetchedKeys> {
-        let keys = FetchedKeys::new(origin, self.proxy.clone());
+    /// Reports addresses in `allow_keys_from` that cannot be read, and the key where no keys are fetched.
+    pub(super) fn check_key_hosts(&mut self, source: &ConfigSection<'_>, fetches: bool) {
+        let Some(node) = source.node("allow_keys_from") else { return };
+        for item in node.list().unwrap_or(&[]) {
+            if let Some(Err(why)) = item.text().map(str::parse::<IpRange>) {
+                self.diagnostics.error("`allow_keys_from` cannot be read").at(item.at, why);
+            }
+        }
+        if !fetches {
+            self.diagnostics
+                .warning("`allow_keys_from` has no effect")
+                .at(source.key_place("allow_keys_from"), "this source fetches no keys");
+        } else if self.proxy.is_some() {
+            self.diagnostics.warning("`allow_keys_from` has no effect").at(
+                source.key_place("allow_keys_from"),
+                "keys are fetched through `proxy`, which looks up names itself",
+            );
+        }
+    }
+
+    fn fetched_from(&mut self, input: &SchemeInput<'_>, origin: KeyOrigin) -> Arc<FetchedKeys> {
+        let way = KeyFetchWay { proxy: self.proxy.clone(), allow: key_hosts(input).into() };
+        let keys = FetchedKeys::new(origin, way);
         self.keys_made = Some(keys.clone());
         keys
     }
@@ -215,11 +259,11 @@ impl ConfigResolver<'_> {
             Some(named) => named,
             None => (issuer, Self::either(input, "issuer").map_or(input.at, |node| node.at)),
         };
-        if !self.fetchable(url, at) {
+        if !self.fetchable(input, url, at) {
             return None;
         }
         let origin = if named.is_some() { KeyOrigin::KeySet(url.into()) } else { KeyOrigin::Issuer(url.into()) };
-        Some(self.fetched_from(origin))
+        Some(self.fetched_from(input, origin))
     }
 
     /// The claims that a token must have: those of the scheme and those of the source.
@@ -264,7 +308,7 @@ impl ConfigResolver<'_> {
     fn certificate_host(&mut self, input: &SchemeInput<'_>) -> Result<Option<String>, ReportedError> {
         let Some(node) = Self::either(input, "certificates") else { return Ok(None) };
         let text = node.text().ok_or(ReportedError)?.trim_end_matches('/');
-        if !self.fetchable(text, node.at) {
+        if !self.fetchable(input, text, node.at) {
             return Err(ReportedError);
         }
         if text.split_once("://").is_some_and(|(_, rest)| rest.contains(['/', '?'])) {
@@ -300,7 +344,7 @@ impl ConfigResolver<'_> {
             }
         };
         let tolerance = if input.described { self.positive(&input.keys, "tolerance") } else { None };
-        let keys = self.fetched_from(KeyOrigin::Certificates(host.origin().to_owned()));
+        let keys = self.fetched_from(input, KeyOrigin::Certificates(host.origin().to_owned()));
         let tolerance = tolerance.unwrap_or(SNS_TOLERANCE);
         Some(VerificationScheme::new(SnsScheme { topic: topic.to_owned(), host, keys, tolerance }))
     }
@@ -316,7 +360,7 @@ impl ConfigResolver<'_> {
         };
         let tolerance = if input.described { self.positive(&input.keys, "tolerance") } else { None };
         let tolerance = tolerance.unwrap_or(PAYPAL_TOLERANCE);
-        let keys = self.fetched_from(KeyOrigin::Certificates(host.origin().to_owned()));
+        let keys = self.fetched_from(input, KeyOrigin::Certificates(host.origin().to_owned()));
         Some(VerificationScheme::new(PaypalScheme { webhook_id: webhook_id.to_owned(), host, keys, tolerance }))
     }
 }

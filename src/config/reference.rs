@@ -54,11 +54,14 @@ What is signed is `id+time+body`, `id+body`, `time+body`, `body`, `fields` (only
 (nothing of the body), `token` (a secret that comes with each delivery) or `none`. A captured delivery can be sent again with
 other content only where the content is not signed.
 
+Order is the field that says in which order deliveries happened, where it is signed, or comes with a token: a time, or a number
+that rises. Deliveries need not arrive in that order. A `change` takes it as its `order`.
+
 Some senders ask a question before they send anything: they want a text back, or a signature of it. Their presets answer it
 (`handshake`). Such an answer is in the log and on the dashboard, but it is no event.
 
-| Preset | Sender | Signs | Sends again | Needs | |
-|---|---|---|---|---|---|
+| Preset | Sender | Signs | Order | Sends again | Needs | |
+|---|---|---|---|---|---|---|
 ";
 
 /// The page of all presets, as Markdown.
@@ -71,10 +74,11 @@ pub fn senders_markdown() -> String {
         let about = preset.about();
         let _ = writeln!(
             out,
-            "| `{}` | {} | {} | {again} | {} | {about} |",
+            "| `{}` | {} | {} | {} | {again} | {} | {about} |",
             preset.name,
             sender.name,
             preset.signs(),
+            sender.order.as_ref().map(|field| format!("`{field}`")).unwrap_or_default(),
             needs.join(", ")
         );
     }

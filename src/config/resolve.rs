@@ -1,13 +1,14 @@
 //! Resolves the parsed file into a [`Config`]. Continues after an error, so that all are found at once.
 
 use super::diagnostic::{ConfigError, ConfigErrorKind, DiagnosticCollector};
+use super::external_value::UNKNOWN_URL;
 use super::fields::SourceFieldScope;
 use super::keys::{ConfigValueType, SectionKeys, key};
 use super::notifier::{ConfiguredNotifier, NOTIFY_KEYS, NotifyLevel};
 use super::raw::{self, ConfigNode, ConfigOrigin, ConfigSpan, ConfigTable, ConfigValue};
 use super::section::ConfigSection;
+use super::sender_credentials::SeenSecret;
 use super::source::SOURCE_KEYS;
-use super::verify::SeenSecret;
 use super::{
     AdminConfig, AdminPermission, AdminToken, Config, EnvLookup, ExternalValue, LogFormat, MigrationMode,
     SecretRequirement, StateFolder, StoreAddress, UserPreset, user_presets, validate,
@@ -58,9 +59,10 @@ pub(super) static TOP_KEYS: SectionKeys = SectionKeys {
         ),
         key(
             "proxy",
-            ConfigValueType::Text,
+            ConfigValueType::Open,
             "none",
-            "The proxy for requests to senders that publish keys, such as \"http://10.0.0.1:3128\".",
+            "The proxy for requests to senders that publish keys, such as \"http://10.0.0.1:3128\"; with a password from \
+             { env } or { file }.",
         ),
         key(
             "preset",
@@ -246,15 +248,25 @@ impl<'a> ConfigResolver<'a> {
 
     /// The proxy for outbound requests, if its address can be used.
     fn outbound_proxy(&mut self, top: &ConfigSection<'_>) -> Option<String> {
-        let text = top.text("proxy")?;
-        let url = reqwest::Url::parse(text).ok().filter(reqwest::Url::has_host);
-        if url.is_none_or(|url| !matches!(url.scheme(), "http" | "https")) {
+        let open = self.text_or_external("proxy", top.node("proxy")?)?;
+        if open.text == UNKNOWN_URL {
+            return None; // its value need not be here
+        }
+        let url = reqwest::Url::parse(&open.text).ok().filter(reqwest::Url::has_host);
+        let Some(url) = url.filter(|url| matches!(url.scheme(), "http" | "https")) else {
             self.diagnostics
                 .error("`proxy` is not the address of a proxy")
-                .at(top.place("proxy"), "expected a URL such as http://10.0.0.1:3128");
+                .at(open.at, "expected a URL such as http://10.0.0.1:3128");
+            return None;
+        };
+        if open.shown.is_none() && url.password().is_some_and(|password| !password.is_empty()) {
+            self.diagnostics
+                .error("the password of `proxy` is written in the config file")
+                .at(open.at, "a secret must not be in the config file")
+                .hint("put the whole URL in an environment variable and write proxy = { env = \"PROXY_URL\" }");
             return None;
         }
-        Some(text.to_owned())
+        Some(open.text)
     }
 
     pub(super) fn config(&mut self) -> Option<Config> {

@@ -2,7 +2,7 @@
 
 use super::resolve::ConfigResolver;
 use super::verify::SchemeInput;
-use crate::decide::verify::{AdyenScheme, TwilioScheme, VerificationScheme};
+use crate::decide::verify::{AdyenScheme, TwilioBodies, TwilioScheme, VerificationScheme};
 
 impl ConfigResolver<'_> {
     pub(super) fn adyen(&mut self, input: &SchemeInput<'_>) -> Option<VerificationScheme> {
@@ -12,8 +12,8 @@ impl ConfigResolver<'_> {
         made.ok().map(VerificationScheme::new)
     }
 
-    pub(super) fn twilio(&mut self, input: &SchemeInput<'_>) -> Option<VerificationScheme> {
+    pub(super) fn twilio(&mut self, input: &SchemeInput<'_>, bodies: TwilioBodies) -> Option<VerificationScheme> {
         let url = self.required_url(input)?;
-        Some(VerificationScheme::new(TwilioScheme { secrets: input.secrets(), url }))
+        Some(VerificationScheme::new(TwilioScheme { secrets: input.secrets(), url, bodies }))
     }
 }

@@ -64,13 +64,20 @@ pub(super) static SOURCE_KEYS: SectionKeys = SectionKeys {
             "How deliveries are verified; \"none\" must be set explicitly.",
         ),
         key("secret", ConfigValueType::Secrets, "none", "Short for verify.secret."),
-        key("public_key", ConfigValueType::Open, "none", "Short for verify.public_key."),
+        key("public_key", ConfigValueType::OneOrMoreOpen, "none", "Short for verify.public_key."),
         key("issuer", ConfigValueType::Text, "none", "Short for verify.issuer."),
         key("audience", ConfigValueType::Text, "none", "Short for verify.audience."),
         key("claims", ConfigValueType::Claims, "none", "Required beside verify.claims."),
         key("topic", ConfigValueType::Text, "none", "Short for verify.topic."),
         key("webhook_id", ConfigValueType::Text, "none", "Short for verify.webhook_id."),
         key("certificates", ConfigValueType::Text, "none", "Short for verify.certificates."),
+        key(
+            "allow_keys_from",
+            ConfigValueType::Texts,
+            "public addresses",
+            "Ranges of addresses from which published keys may be fetched although they are not public, such as \
+             \"10.0.0.0/8\".",
+        ),
         key("url", ConfigValueType::Text, "none", "The URL that is set at the sender, if it signs that, too."),
         key(
             "key_id",
@@ -241,7 +248,7 @@ impl ConfigResolver<'_> {
         let delivery = delivery.or_else(|| stream.as_ref()?.delivery_id(scheme.as_ref()?));
         self.usable_places(&section, &fields, delivery.as_ref(), scheme.as_ref());
         if let Some(preset) = &preset {
-            self.has_what_it_needs(&section, &preset.name, &preset.sender);
+            self.has_what_it_needs(&section, &preset.name, &preset.sender, &fields);
         }
         self.check_sender_headers(&section, scheme.as_ref());
         let names = SourceFieldScope {

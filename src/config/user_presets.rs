@@ -7,6 +7,7 @@ use super::resolve::ConfigResolver;
 use super::section::ConfigSection;
 use super::source::SOURCE_KEYS;
 use super::{EnvLookup, SecretRequirement, file_text, validate};
+use crate::decide::field::FieldSet;
 use std::io;
 use std::path::Path;
 
@@ -178,7 +179,13 @@ impl ConfigResolver<'_> {
 
     /// Reports a key that the source lacks, and that its preset of the user's own says it needs. What built-in ones need is
     /// asked for by their schemes.
-    pub(super) fn has_what_it_needs(&mut self, source: &ConfigSection<'_>, preset: &str, sender: &SenderFacts) {
+    pub(super) fn has_what_it_needs(
+        &mut self,
+        source: &ConfigSection<'_>,
+        preset: &str,
+        sender: &SenderFacts,
+        fields: &FieldSet,
+    ) {
         if presets::find(preset).is_some() {
             return;
         }
@@ -190,6 +197,15 @@ impl ConfigResolver<'_> {
                 .error(format!("the preset `{preset}` needs `{key}`, which is missing"))
                 .unless(source.misspells(key))
                 .at(source.place("preset"), format!("`hookonce presets {preset}` shows what it needs"));
+        }
+        if let Some(order) = sender.order.as_ref().filter(|order| fields.ix(order).is_none()) {
+            let at = source.section("sender").map_or(source.at, |sender| sender.place("order"));
+            let all: Vec<_> = fields.iter().map(|field| &*field.name).collect();
+            self.diagnostics
+                .error(format!("`order` of the preset `{preset}` names a field that is not declared: `{order}`"))
+                .unless(self.unread.fields)
+                .at(at, format!("fields: {}", all.join(", ")))
+                .hint("order = \"none\", if nothing orders its deliveries");
         }
     }
 

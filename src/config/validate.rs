@@ -96,10 +96,13 @@ fn value_of(key: &ConfigKey, node: &ConfigNode, within: &str, found: &mut Diagno
                 }
             }
         }
-        (ConfigValueType::Open | ConfigValueType::Secret | ConfigValueType::Secrets, ConfigValue::Table(table)) => {
+        (
+            ConfigValueType::Open | ConfigValueType::OneOrMoreOpen | ConfigValueType::Secret | ConfigValueType::Secrets,
+            ConfigValue::Table(table),
+        ) => {
             check(table, &EXTERNAL_KEYS, &format!("`{}`", key.name), found);
         }
-        (ConfigValueType::Secrets, ConfigValue::List(list)) => {
+        (ConfigValueType::Secrets | ConfigValueType::OneOrMoreOpen, ConfigValue::List(list)) => {
             for table in list.iter().filter_map(ConfigNode::table) {
                 check(table, &EXTERNAL_KEYS, &format!("`{}`", key.name), found);
             }

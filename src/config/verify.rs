@@ -2,22 +2,21 @@
 
 use super::Provenance;
 use super::caller_folder::CallerFolder;
-use super::external_value::{ConfigSecret, UNKNOWN_URL};
-use super::handshake;
 use super::keys::{ConfigValueType, SectionKeys, key, one_of};
 use super::once::provenance;
 use super::presets::{self, SenderFacts};
 use super::published_keys::FETCHING;
-use super::raw::{ConfigNode, ConfigSpan};
+use super::raw::ConfigSpan;
 use super::resolve::ConfigResolver;
 use super::secret_file::SecretFile;
 use super::section::ConfigSection;
+use super::sender_credentials::has_public_key;
 use crate::decide::field::{FieldLocation, FieldSet};
 use crate::decide::verify::{
-    DEFAULT_TOLERANCE, PerCallerScheme, PublicKeyAlgorithm, SecretEncoding, SourceSecrets, VerificationScheme,
+    DEFAULT_TOLERANCE, PerCallerScheme, PublicKeyAlgorithm, SecretEncoding, SourceSecrets, TwilioBodies,
+    VerificationScheme,
 };
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair as _};
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -36,15 +35,16 @@ pub(super) static VERIFY_KEYS: SectionKeys = SectionKeys {
         key("secret", ConfigValueType::Secrets, "required", "The secret, or a list of them while rotating."),
         key(
             "secret_encoding",
-            ConfigValueType::Word(&["text", "base64", "hex"]),
+            ConfigValueType::Word(&["text", "base64", "base64url", "hex"]),
             "text; for standard-webhooks base64",
             "How the key of an HMAC is written in the secret.",
         ),
         key(
             "public_key",
-            ConfigValueType::Open,
+            ConfigValueType::OneOrMoreOpen,
             "required for ed25519 and ecdsa-p256",
-            "The sender's public key, in hex, base64 or PEM.",
+            "The sender's public key, in hex, base64 or PEM, or a list of them while rotating. With standard-webhooks it is \
+             a whpk_… for its v1a signatures, instead of a secret.",
         ),
         key(
             "at",
@@ -79,7 +79,12 @@ pub(super) static VERIFY_KEYS: SectionKeys = SectionKeys {
              if each has one.",
         ),
         key("hash", ConfigValueType::Word(&["sha1", "sha256", "sha512"]), "sha256", "The hash of the HMAC."),
-        key("encoding", ConfigValueType::Word(&["hex", "base64"]), "hex", "The encoding of the signature."),
+        key(
+            "encoding",
+            ConfigValueType::Word(&["hex", "base64", "base64url"]),
+            "hex",
+            "The encoding of the signature.",
+        ),
         key(
             "over",
             ConfigValueType::Text,
@@ -146,6 +151,7 @@ pub(super) const SCHEMES: &[&str] = &[
     "paypal",
     "adyen",
     "twilio",
+    "twilio-json",
     "carried",
     "none",
 ];
@@ -166,14 +172,6 @@ struct NamedScheme {
     make: fn(&mut ConfigResolver<'_>, &SchemeInput<'_>) -> Option<VerificationScheme>,
 }
 
-/// A secret of a source that was resolved before.
-pub(super) struct SeenSecret {
-    secret: ConfigSecret,
-    source: String,
-    /// Whether something in the answers to its handshakes is signed.
-    signs_answers: bool,
-}
-
 /// What a scheme is made of.
 pub(super) struct SchemeInput<'a> {
     pub(super) name: &'static str,
@@ -185,6 +183,8 @@ pub(super) struct SchemeInput<'a> {
     pub(super) at: ConfigSpan,
     /// The secrets, or the public keys.
     pub(super) secrets: Vec<Vec<u8>>,
+    /// Whether they are public keys.
+    by_public_key: bool,
     pub(super) delivery: Option<&'a FieldLocation>,
     /// The array whose elements are events.
     pub(super) each: Option<&'a [String]>,
@@ -214,6 +214,7 @@ impl SchemeInput<'_> {
         }
         match self.keys.text("secret_encoding")? {
             "base64" => Some(SecretEncoding::Base64),
+            "base64url" => Some(SecretEncoding::Base64Url),
             "hex" => Some(SecretEncoding::Hex),
             _ => Some(SecretEncoding::Text),
         }
@@ -229,7 +230,7 @@ static NAMED_SCHEMES: &[NamedScheme] = &[
         make: |_, input| Some(VerificationScheme::github(input.secrets())),
     },
     NamedScheme {
-        name: "standard-webhooks",
+        name: STANDARD,
         keys: &[&["secret_encoding", "tolerance"]],
         public: false,
         make: |config, input| config.standard_webhooks(input),
@@ -279,18 +280,29 @@ static NAMED_SCHEMES: &[NamedScheme] = &[
         make: |config, input| config.paypal(input),
     },
     NamedScheme { name: "adyen", keys: &[], public: false, make: |config, input| config.adyen(input) },
-    NamedScheme { name: "twilio", keys: &[], public: false, make: |config, input| config.twilio(input) },
+    NamedScheme {
+        name: "twilio",
+        keys: &[],
+        public: false,
+        make: |config, input| config.twilio(input, TwilioBodies::Forms),
+    },
+    NamedScheme {
+        name: "twilio-json",
+        keys: &[],
+        public: false,
+        make: |config, input| config.twilio(input, TwilioBodies::ByDigest),
+    },
     NamedScheme { name: "none", keys: &[], public: false, make: |_, _| Some(VerificationScheme::none()) },
 ];
 
 /// `verify` as written.
-struct VerifySettings<'a> {
-    scheme: &'a str,
+pub(super) struct VerifySettings<'a> {
+    pub(super) scheme: &'a str,
     /// Whether messages of a stream carry the signature. Its age is then ignored: messages may wait in the stream.
     carried: bool,
-    at: ConfigSpan,
+    pub(super) at: ConfigSpan,
     /// The keys beside `scheme`; none if `verify` is only a name.
-    keys: Option<ConfigSection<'a>>,
+    pub(super) keys: Option<ConfigSection<'a>>,
 }
 
 /// A random secret or public key to verify unknown callers with, so that response times do not reveal which callers
@@ -308,6 +320,9 @@ fn decoy_secret(scheme: &str) -> Vec<u8> {
     };
     secret.into_bytes()
 }
+
+/// The scheme whose senders have either a secret or a private key.
+pub(super) const STANDARD: &str = "standard-webhooks";
 
 const RANDOM: &str = "the system has random bytes";
 
@@ -332,13 +347,14 @@ impl ConfigResolver<'_> {
             }
             return None;
         };
-        self.foreign_keys(&written, named);
+        let by_public_key = named.public || named.name == STANDARD && has_public_key(source, &written);
+        self.foreign_keys(&written, named, by_public_key);
         let inner = written.keys.and_then(|keys| keys.node("secret"));
         let late = if folder.is_none() { self.late_secret(name, source, inner) } else { None };
         let secrets = match &folder {
             _ if late.as_ref().is_some_and(|late| late.missing) => Some(vec![decoy_secret(named.name)]),
             Some(_) => Some(vec![decoy_secret(named.name)]),
-            None if named.public => self.public_keys(source, &written),
+            None if by_public_key => self.public_keys(source, &written),
             None if FETCHING.contains(&named.name) => self.optional_secrets(name, source, &written),
             None => self.source_secrets(name, source, &written),
         };
@@ -349,11 +365,14 @@ impl ConfigResolver<'_> {
             described: written.keys.is_some(),
             at: written.at,
             secrets: if named.name == "none" { Vec::new() } else { secrets? },
+            by_public_key,
             delivery,
             each: fields.each(),
             sender,
         };
-        let scheme = (named.make)(self, &input)?;
+        let made = (named.make)(self, &input);
+        self.check_key_hosts(source, made.is_none() || self.keys_made.is_some());
+        let scheme = made?;
         if let Some(keys) = self.keys_made.take() {
             self.fetched_keys.insert(name.into(), keys);
         }
@@ -509,8 +528,8 @@ impl ConfigResolver<'_> {
         })
     }
 
-    fn foreign_keys(&mut self, written: &VerifySettings<'_>, named: &NamedScheme) {
-        let credential = if named.public { "public_key" } else { "secret" };
+    fn foreign_keys(&mut self, written: &VerifySettings<'_>, named: &NamedScheme, by_public_key: bool) {
+        let credential = if by_public_key { "public_key" } else { "secret" };
         let of = if written.carried { "of" } else { "scheme" };
         for entry in written.keys.map_or(&[][..], |keys| keys.entries()) {
             let key = entry.key.as_str();
@@ -524,113 +543,13 @@ impl ConfigResolver<'_> {
         }
     }
 
-    /// The sender's public key, from `verify` or from the source.
-    fn public_keys(&mut self, source: &ConfigSection<'_>, written: &VerifySettings<'_>) -> Option<Vec<Vec<u8>>> {
-        let inner = written.keys.and_then(|keys| keys.node("public_key"));
-        let Some(node) = inner.or_else(|| source.node("public_key")) else {
-            let at = if provenance(written.at) == Provenance::Preset { source.at } else { written.at };
-            self.diagnostics
-                .error(format!("scheme `{}` needs the sender's public key", written.scheme))
-                .unless(source.misspells("public_key"))
-                .at(at, "")
-                .hint("public_key = \"…\", as the sender shows it");
-            return Some(Vec::new());
-        };
-        if let Some(secret) = source.node("secret") {
-            self.diagnostics
-                .error(format!("scheme `{}` has no secret", written.scheme))
-                .at(secret.at, "it would not be used: the sender's public key verifies")
-                .hint("remove it");
-        }
-        let found = self.text_or_external("public_key", node)?;
-        let missing = found.text == UNKNOWN_URL;
-        Some(if missing { Vec::new() } else { vec![found.text.into_bytes()] })
-    }
-
-    /// The secrets. A missing one has been reported; what the scheme covers is known without it.
-    fn source_secrets(
-        &mut self,
-        name: &str,
-        source: &ConfigSection<'_>,
-        written: &VerifySettings<'_>,
-    ) -> Option<Vec<Vec<u8>>> {
-        let inner = written.keys.and_then(|keys| keys.node("secret"));
-        let node = match (inner, source.node("secret")) {
-            (Some(_), Some(outer)) => {
-                self.diagnostics
-                    .error(format!("source `{name}` has two secrets"))
-                    .at(outer.at, "short for `verify.secret`, which is set, too")
-                    .hint("while rotating, write a list: secret = [{ env = \"NEW\" }, { env = \"OLD\" }]");
-                return None;
-            }
-            (inner, outer) => inner.or(outer),
-        };
-        match (node, written.scheme) {
-            (None, "none") => None,
-            (Some(node), "none") => {
-                self.diagnostics
-                    .error("`verify` is \"none\", but there is a secret")
-                    .at(node.at, "it would not be used");
-                None
-            }
-            (None, scheme) => {
-                // Point at the source, not into the preset.
-                let at = if provenance(written.at) == Provenance::Preset { source.at } else { written.at };
-                self.diagnostics
-                    .error(format!("scheme `{scheme}` needs a secret"))
-                    .unless(source.misspells("secret") || written.keys.is_some_and(|keys| keys.misspells("secret")))
-                    .at(at, "")
-                    .hint("secret = { env = \"WEBHOOK_SECRET\" }");
-                Some(Vec::new())
-            }
-            (Some(node), _) => Some(self.read_unshared_secrets(name, source, node)),
-        }
-    }
-
-    /// The secrets of a scheme whose keys may be published instead. A secret beside published keys alone is an error.
-    fn optional_secrets(
-        &mut self,
-        name: &str,
-        source: &ConfigSection<'_>,
-        written: &VerifySettings<'_>,
-    ) -> Option<Vec<Vec<u8>>> {
-        let inner = written.keys.and_then(|keys| keys.node("secret"));
-        let Some(node) = inner.or_else(|| source.node("secret")) else { return Some(Vec::new()) };
-        if written.scheme != "jwt" {
-            self.diagnostics
-                .error(format!("scheme `{}` has no secret", written.scheme))
-                .at(node.at, "it would not be used: the sender publishes its keys")
-                .hint("remove it");
-        }
-        self.source_secrets(name, source, written)
-    }
-
-    fn read_unshared_secrets(&mut self, name: &str, source: &ConfigSection<'_>, node: &ConfigNode) -> Vec<Vec<u8>> {
-        let secrets = self.secrets("secret", node).unwrap_or_default();
-        let signs_answers = handshake::signs_answers(source);
-        let seen = |secret: &ConfigSecret| self.secrets_seen.iter().find(|seen| seen.secret == *secret);
-        let others: BTreeSet<(String, bool)> =
-            secrets.iter().filter_map(seen).map(|other| (other.source.clone(), other.signs_answers)).collect();
-        for (other, other_signs) in others {
-            let same = format!("sources `{other}` and `{name}` have the same secret");
-            if signs_answers == other_signs {
-                self.diagnostics.warning(same).at(node.at, "a delivery signed for one is accepted by the other")
-            } else {
-                let signer = if signs_answers { name } else { &other };
-                let why = format!("the handshakes of `{signer}` sign texts for anyone who asks");
-                self.diagnostics.error(format!("{same}, and one of them signs handshakes")).at(node.at, why)
-            }
-            .hint("give each sender its own secret");
-        }
-        let all = secrets.iter().cloned();
-        let seen = all.map(|secret| SeenSecret { secret, source: name.to_owned(), signs_answers });
-        self.secrets_seen.extend(seen);
-        secrets.iter().map(|secret| secret.expose().to_vec()).collect()
-    }
-
     fn standard_webhooks(&mut self, input: &SchemeInput<'_>) -> Option<VerificationScheme> {
         let tolerance = if input.described { self.positive(&input.keys, "tolerance") } else { None };
         let tolerance = tolerance.unwrap_or(DEFAULT_TOLERANCE);
+        if input.by_public_key {
+            let made = VerificationScheme::standard_webhooks_public(&input.secrets, tolerance);
+            return made.map_err(|why| self.bad_public_key(input, why)).ok();
+        }
         let encoding = input.secret_encoding().unwrap_or(SecretEncoding::Base64);
         VerificationScheme::standard_webhooks_encoded(&input.secrets, encoding, tolerance)
             .map_err(|why| {

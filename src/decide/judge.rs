@@ -96,12 +96,25 @@ fn steps(
             return Ok(Verdict::Ignored(format!("{} was {named:?}, wanted {}", kind.header, kind.names())));
         }
     }
-    if let Some(elements) = source.fields.elements(verified)? {
-        return judge_elements(source, verified, &elements, ids, see);
+    match source.fields.elements(verified) {
+        Ok(None) => {}
+        Ok(Some(elements)) => return judge_elements(source, verified, &elements, ids, see),
+        Err(rejection) => return unwanted_without_elements(source, verified).ok_or(rejection),
     }
     let found = source.fields.read(verified)?;
     let content = EventContent { bytes: verified.delivery().body, element: false };
     judge_content(source, verified, &content, &found, ids, &mut see)
+}
+
+/// The verdict on a delivery without elements that no element could have made wanted: another kind of message, which has
+/// none. `None`: elements decide, so that they are missing.
+fn unwanted_without_elements(source: &Source, verified: &VerifiedDelivery<'_>) -> Option<Verdict> {
+    let when = source.when.as_ref().filter(|_| source.require.is_none())?;
+    let around = source.fields.around_no_elements(verified)?;
+    if when.may_match(&around) {
+        return None;
+    }
+    Some(Verdict::Ignored(format!("it has no elements, and {} is not true of it", when.text())))
 }
 
 /// The bytes that one event is made of.
@@ -231,9 +244,12 @@ impl EventBuilder<'_> {
             Fanout::Record => (1, EventState::Done { how: DoneReason::Recorded, at: delivery.at }),
             Fanout::Actions(count) => (count, EventState::Waiting { due: Some(delivery.at) }),
         };
-        (0..count)
-            .map(|part| self.event(part, ids(), delivery_id.clone(), digest, state.clone(), payload.clone()))
-            .collect()
+        let (mut events, mut payload) = (Vec::with_capacity(count.into()), payload);
+        for part in 0..count {
+            let own = if part + 1 == count { std::mem::take(&mut payload) } else { payload.clone() };
+            events.push(self.event(part, ids(), delivery_id.clone(), digest, state.clone(), own)?);
+        }
+        Ok(events)
     }
 
     fn event(
@@ -295,11 +311,10 @@ impl EventBuilder<'_> {
 
     /// A key in this source's scope. Only the second and further receivers of a route are part of their keys, so that
     /// adding one does not make the first one's events new.
-    fn key(&self, kind: &str, part: u16, parts: Vec<KeyPart<'_>>) -> Key {
+    fn key<'p>(&self, kind: &str, part: u16, parts: impl Iterator<Item = KeyPart<'p>> + Clone) -> Key {
         let receiver = part.to_be_bytes();
         let receiver = (part > 0).then(|| KeyPart::bytes("receiver", &receiver));
-        let parts: Vec<_> = parts.into_iter().chain(receiver).collect();
-        key::key(&self.source.scope, kind, &parts)
+        key::key_of(&self.source.scope, kind, parts.map(|part| KeyPart { ..part }).chain(receiver))
     }
 
     /// The sender, where a source has several: one sender's deliveries never match another's events.
@@ -319,8 +334,8 @@ impl EventBuilder<'_> {
     }
 
     /// The key of an identity, which includes the sender.
-    fn identity_key(&self, part: u16, kind: &str, parts: Vec<KeyPart<'_>>) -> Key {
-        self.key(kind, part, parts.into_iter().chain(self.sender()).collect())
+    fn identity_key<'p>(&self, part: u16, kind: &str, parts: impl Iterator<Item = KeyPart<'p>> + Clone) -> Key {
+        self.key(kind, part, parts.map(|part| KeyPart { ..part }).chain(self.sender()))
     }
 
     /// The keys of a delivery, and those that an earlier version or config claimed for the same one.
@@ -343,18 +358,21 @@ impl EventBuilder<'_> {
         let claims_body = per.iter().filter(counts).any(|identity| *identity == Identity::Body);
         let by_body = claims_body && self.source.stores_id_with_body_key();
         let id_digest = delivery_id.map(DeliveryIdDigest::of).filter(|_| !signed && per.contains(&Identity::Delivery));
-        let body = || vec![KeyPart::bytes("body", &digest.0)];
+        let body = || [KeyPart::bytes("body", &digest.0)].into_iter();
         let (mut keys, mut former) = (Vec::new(), Vec::new());
         for identity in per.iter().filter(counts) {
             let one = match identity {
                 Identity::Delivery => {
                     let id = delivery_id.ok_or_else(|| DeliveryRejection::MissingField("delivery".into()))?;
                     let bound = (!signed).then(body).into_iter().flatten();
-                    let parts = [KeyPart::text("id", id)].into_iter().chain(bound).collect();
+                    let parts = [KeyPart::text("id", id)].into_iter().chain(bound);
                     IdentityKey::new(MatchedBy::Delivery, self.identity_key(part, "delivery", parts))
                 }
                 Identity::Message => match key::stream_position(self.verified.delivery()) {
-                    Some(parts) => IdentityKey::new(MatchedBy::Message, self.identity_key(part, "message", parts)),
+                    Some(parts) => {
+                        let parts = parts.iter().copied();
+                        IdentityKey::new(MatchedBy::Message, self.identity_key(part, "message", parts))
+                    }
                     // `explain` may not have the message; a delivery from a stream always has it.
                     None if per.len() > 1 => continue,
                     None => return Err(DeliveryRejection::MissingField("message".into())),
@@ -365,7 +383,7 @@ impl EventBuilder<'_> {
                 },
                 Identity::Signed => match self.source.verify.signed_time(self.verified.delivery()) {
                     Some(time) => {
-                        let parts = [KeyPart::text("time", &time)].into_iter().chain(body()).collect();
+                        let parts = [KeyPart::text("time", &time)].into_iter().chain(body());
                         IdentityKey::new(MatchedBy::Signed, self.identity_key(part, "signed", parts))
                     }
                     // `explain` may not have the header; a verified delivery has it.
@@ -374,18 +392,19 @@ impl EventBuilder<'_> {
                 Identity::SignedText => match self.source.verify.signed_text(self.verified.delivery()) {
                     Some(text) => {
                         let digest = Digest::of(&text);
-                        let key = self.identity_key(part, "signed text", vec![KeyPart::bytes("text", &digest.0)]);
+                        let key =
+                            self.identity_key(part, "signed text", [KeyPart::bytes("text", &digest.0)].into_iter());
                         IdentityKey::new(MatchedBy::SignedText, key)
                     }
                     None => return Err(DeliveryRejection::MissingField("signed".into())),
                 },
                 Identity::Named(fields) => {
                     let same = || MatchedBy::Fields(self.names(fields).into());
-                    former.extend(
-                        self.legacy_blank_parts(fields)
-                            .map(|parts| IdentityKey::new(same(), self.identity_key(part, "fields", parts))),
-                    );
-                    IdentityKey::new(same(), self.identity_key(part, "fields", self.parts(self.telling, fields)?))
+                    former.extend(self.legacy_blank_parts(fields).map(|parts| {
+                        IdentityKey::new(same(), self.identity_key(part, "fields", parts.iter().copied()))
+                    }));
+                    let parts = self.parts(self.telling, fields)?;
+                    IdentityKey::new(same(), self.identity_key(part, "fields", parts.iter().copied()))
                 }
             };
             let list = if by_body && *identity == Identity::Delivery { &mut former } else { &mut keys };
@@ -425,8 +444,8 @@ impl EventBuilder<'_> {
     fn change(&self, part: u16, event: EventId) -> Result<Option<SubjectChange>, DeliveryRejection> {
         let Some(change) = &self.source.once.change else { return self.queue_change(part, event) };
         let order = change.order.map(|ix| self.order(ix)).transpose()?;
-        let of = self.parts(self.telling, &change.of)?.into_iter().chain(self.sender()).collect();
-        let subject = self.key("register", part, of);
+        let of = self.parts(self.telling, &change.of)?;
+        let subject = self.identity_key(part, "register", of.iter().copied());
         Ok(Some(SubjectChange { subject, value: key::value(&self.parts(self.telling, &change.to)?), order }))
     }
 
@@ -436,8 +455,8 @@ impl EventBuilder<'_> {
         let (true, Some(Group::Fields(fields))) = (self.route.when_busy.replaces(), &self.route.group) else {
             return Ok(None);
         };
-        let route = KeyPart::text("route", &self.route.name);
-        let parts = [route].into_iter().chain(self.parts(self.found, fields)?).collect();
+        let (route, fields) = (KeyPart::text("route", &self.route.name), self.parts(self.found, fields)?);
+        let parts = [route].into_iter().chain(fields.iter().copied());
         Ok(Some(SubjectChange::of_queue(self.key("queue", part, parts), event)))
     }
 
@@ -448,7 +467,7 @@ impl EventBuilder<'_> {
             Some(Group::Fields(fields)) => {
                 // Beside a change, a group is made of its subject's fields, and reads them as the subject does.
                 let found = if self.source.once.change.is_some() { self.telling } else { self.found };
-                Some(self.key("group", part, self.parts(found, fields)?))
+                Some(self.key("group", part, self.parts(found, fields)?.iter().copied()))
             }
         })
     }

@@ -188,8 +188,8 @@ pub const FORGET_BATCH_OF_ONE_WRITER: usize = 64;
 pub const SWEEP_RESTS: u32 = 3;
 /// The pause between two full batches of the sweep, so that claims go first.
 pub const SWEEP_PAUSE: Duration = Duration::from_millis(50);
-/// Maximum number of batches that one request to forget may remove: ten million events.
-pub const FORGET_BATCHES_MAX: usize = 20_000;
+/// Maximum number of events and bodies that one request to forget may remove.
+pub const FORGOTTEN_AT_ONCE_MAX: u64 = 10_000_000;
 /// How often the sweep runs.
 pub const FORGET_EVERY: Duration = Duration::from_mins(1);
 /// A clock that jumps forward by more than this counts for expiry only after [`CLOCK_JUMP_STANDS_FOR`].

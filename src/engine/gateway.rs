@@ -363,7 +363,7 @@ impl Gateway {
                             self.observer.repeat_reported(source, &same);
                             drop(new);
                             let repeat = (&same, stands, now);
-                            return self.answer_repeat(source, &event, repeat, receipt.take()).await;
+                            return self.answer_repeat(source, event, repeat, receipt.take()).await;
                         }
                         RepeatEffect::Rearms | RepeatEffect::Resumes | RepeatEffect::PublishesAgain => {
                             match self.apply_repeat(own, does, &event, &new, now).await {
@@ -521,20 +521,21 @@ impl Gateway {
     async fn answer_repeat(
         &self,
         source: &Source,
-        event: &Event,
+        event: Box<Event>,
         (same, stands, now): (&MatchedBy, claim::DuplicateTarget, Timestamp),
         kept: Option<Receipt>,
     ) -> ReceivedEvent {
+        let id = event.id;
         let response = match source.respond {
-            ResponseMode::Accepted => response::duplicate(event, same),
+            ResponseMode::Accepted => response::duplicate(&event, same),
             ResponseMode::WhenDone { within } => {
                 let came = match event.state.ended() {
                     Some(_) => response::RepeatTiming::AfterEnd,
                     None => response::RepeatTiming::WhileRunning,
                 };
                 let waited = match kept {
-                    Some(receipt) => Ok(WaitedEvent::Read(Box::new(event.clone()), Some(receipt))),
-                    None => self.wait(event, within).await,
+                    Some(receipt) => Ok(WaitedEvent::Read(event, Some(receipt))),
+                    None => self.wait(&event, within).await,
                 };
                 match waited {
                     Ok(waited) if stands == claim::DuplicateTarget::ViaSuccessor && waited.event().is_dead() => {
@@ -545,7 +546,7 @@ impl Gateway {
                 }
             }
         };
-        ReceivedEvent::new(DeliveryVerdict::Duplicate, Some(event.id), response).matched_by(same)
+        ReceivedEvent::new(DeliveryVerdict::Duplicate, Some(id), response).matched_by(same)
     }
 
     /// Waits for an event to end.

@@ -18,8 +18,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use std::sync::Arc;
 
-/// The state of the webhook port. Cheap to clone.
-#[derive(Clone)]
+/// The state of the webhook port, shared by all requests.
 pub struct IngestState {
     /// The sources, by path.
     pub sources: Arc<Sources>,
@@ -33,7 +32,7 @@ pub struct IngestState {
 
 impl IngestState {
     /// Responds to one request.
-    pub async fn answer(self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    pub async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Full<Bytes>> {
         http_response::response(self.reply(request).await)
     }
 

@@ -3,7 +3,8 @@
 //! A key set is fetched when the node starts and again before it gets old; while its server does not answer, the last
 //! one is kept. A delivery whose key is not at hand causes a fetch at most once a minute for each source, whoever sends
 //! it. One fetch of a source runs at a time, and it goes on if the client that caused it hangs up. Redirects are not
-//! followed, and documents have a maximum size.
+//! followed, documents have a maximum size, and only public addresses are asked, unless the config allows others: as with
+//! `forward`, a name is looked up once, and exactly the checked addresses are connected to.
 //!
 //! A certificate that has expired is not at hand. Nor is the key of a token whose signature no key made, unless the token
 //! names one of a set that was fetched within that minute: its issuer may have replaced it.
@@ -14,7 +15,7 @@
 //! pinned host has published is kept. Meanwhile the sender gets 503 and tries again.
 
 use crate::action::ActionBuildError;
-use crate::action::forward::ip_filter::{DnsResolver, FilteringResolver, ForbiddenAddressError};
+use crate::action::forward::ip_filter::{DnsResolver, FilteringResolver, ForbiddenAddressError, IpRange};
 use crate::action::forward::{causes, root_cause};
 use crate::decide::error_message::ErrorMessage;
 use crate::decide::id::Digest;
@@ -43,11 +44,19 @@ pub(crate) enum KeyOrigin {
     Certificates(String),
 }
 
+/// How keys are fetched.
+#[derive(Clone, Default)]
+pub(crate) struct KeyFetchWay {
+    /// The proxy for outbound requests; it may have a password. It looks up names itself.
+    pub(crate) proxy: Option<String>,
+    /// The ranges of addresses that may be asked although they are not on the public internet.
+    pub(crate) allow: Arc<[IpRange]>,
+}
+
 /// The published keys of one source, as far as they are at hand.
 pub struct FetchedKeys {
     origin: KeyOrigin,
-    /// The proxy for outbound requests.
-    proxy: Option<String>,
+    way: KeyFetchWay,
     state: Mutex<KeyCache>,
     /// Held by the one fetch that runs.
     flight: Arc<tokio::sync::Mutex<()>>,
@@ -87,14 +96,8 @@ impl KeyOrigin {
 }
 
 impl FetchedKeys {
-    pub(crate) fn new(origin: KeyOrigin, proxy: Option<String>) -> Arc<Self> {
-        Arc::new(Self {
-            origin,
-            proxy,
-            state: Mutex::default(),
-            flight: Arc::default(),
-            attempts: watch::Sender::new(0),
-        })
+    pub(crate) fn new(origin: KeyOrigin, way: KeyFetchWay) -> Arc<Self> {
+        Arc::new(Self { origin, way, state: Mutex::default(), flight: Arc::default(), attempts: watch::Sender::new(0) })
     }
 
     fn state(&self) -> MutexGuard<'_, KeyCache> {
@@ -210,12 +213,11 @@ impl KeyFetcher {
             .https_only(!keys.origin.is_loopback())
             .connect_timeout(limits::KEY_FETCH_TIME)
             .timeout(limits::KEY_FETCH_TIME);
-        if let Some(proxy) = &keys.proxy {
+        if let Some(proxy) = &keys.way.proxy {
             builder = builder.proxy(reqwest::Proxy::all(proxy).map_err(cannot)?);
-        } else if matches!(keys.origin, KeyOrigin::Certificates(_)) && !keys.origin.is_loopback() {
-            // As with `forward`: a delivery has a part of this URL. One that the config writes whole may be anywhere, such
-            // as an issuer of one's own network.
-            let allow = Arc::from([]);
+        } else if !keys.origin.is_loopback() {
+            // Whoever controls the name of a sender's host must not be able to make a node ask a machine of its network.
+            let allow = keys.way.allow.clone();
             builder = builder.dns_resolver(Arc::new(FilteringResolver { resolver: resolver.clone(), allow }));
         }
         // Plain HTTP must work on a machine without CA certificates.
@@ -359,7 +361,9 @@ impl KeyFetcher {
     async fn get(&self, url: &str) -> Result<(Vec<u8>, Duration), KeyFetchError> {
         let failed = |error: reqwest::Error| {
             let forbidden = causes(&error).find_map(|cause| cause.downcast_ref::<ForbiddenAddressError>());
-            let why = forbidden.map(|forbidden| format!("{}, and no public address", forbidden.why()));
+            let why = forbidden.map(|forbidden| {
+                format!("{}, and no public address; allow_keys_from permits it, if this is intended", forbidden.why())
+            });
             KeyFetchError(why.unwrap_or_else(|| root_cause(&error)))
         };
         let mut response = self.http.get(url).send().await.map_err(failed)?;

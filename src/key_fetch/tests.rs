@@ -23,7 +23,11 @@ fn server(documents: Vec<String>) -> String {
 }
 
 fn fetcher(origin: KeyOrigin) -> KeyFetcher {
-    let keys = FetchedKeys::new(origin, None);
+    fetcher_by(origin, KeyFetchWay::default())
+}
+
+fn fetcher_by(origin: KeyOrigin, way: KeyFetchWay) -> KeyFetcher {
+    let keys = FetchedKeys::new(origin, way);
     keys.attempts.send_replace(1); // the node's own fetch at its start
     KeyFetcher::new("s".into(), keys, &DnsResolver::default()).unwrap()
 }
@@ -78,9 +82,9 @@ async fn a_key_that_did_not_fit_is_fetched_again_even_if_its_id_is_known() {
     assert!(!fetcher.keys.may_have_changed());
 }
 
-/// As with `forward`: a URL that the config writes whole may be anywhere, one of which a delivery has a part may not.
+/// As with `forward`: a name that leads into one's own network is not followed, whoever wrote it.
 #[tokio::test]
-async fn only_a_url_that_a_delivery_has_a_part_of_is_kept_away_from_private_addresses() {
+async fn keys_are_fetched_from_addresses_that_are_not_public_only_where_the_config_allows_it() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("https://localhost:{}", listener.local_addr().unwrap().port());
     let connected = Arc::new(AtomicUsize::new(0));
@@ -91,16 +95,19 @@ async fn only_a_url_that_a_delivery_has_a_part_of_is_kept_away_from_private_addr
             drop(stream);
         }
     });
-    let reached = async |origin: KeyOrigin| {
+    let reached = async |origin: KeyOrigin, allow: &[&str]| {
         let before = connected.load(Ordering::SeqCst);
-        let fetched = fetcher(origin).get(&format!("{address}/a.pem")).await;
+        let allow = allow.iter().map(|range| range.parse().unwrap()).collect();
+        let fetched = fetcher_by(origin, KeyFetchWay { proxy: None, allow }).get(&format!("{address}/a.pem")).await;
         let why = fetched.err().map(|KeyFetchError(why)| why).unwrap();
         (connected.load(Ordering::SeqCst) > before, why)
     };
-    let (was_reached, why) = reached(KeyOrigin::Certificates(address.clone())).await;
-    assert!(!was_reached && why.contains("loopback"), "{why}");
-    for origin in [KeyOrigin::KeySet(address.clone()), KeyOrigin::Issuer(address.clone())] {
-        let (was_reached, why) = reached(origin.clone()).await;
+    for origin in [KeyOrigin::Certificates, KeyOrigin::KeySet, KeyOrigin::Issuer].map(|of| of(address.clone())) {
+        for allow in [&[][..], &["10.0.0.0/8"]] {
+            let (was_reached, why) = reached(origin.clone(), allow).await;
+            assert!(!was_reached && why.contains("loopback") && why.contains("allow_keys_from"), "{origin:?}: {why}");
+        }
+        let (was_reached, why) = reached(origin.clone(), &["127.0.0.0/8", "::1"]).await;
         assert!(was_reached, "{origin:?}: {why}");
     }
 }

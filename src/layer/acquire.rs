@@ -325,7 +325,7 @@ impl OnceEngine {
             }
         }
         self.retain().await;
-        Ok(retention::sweep_all(&*self.store, &self.keeps()).await?)
+        Ok(retention::sweep_all(&*self.store, &self.keeps(), retention::SweepCompany::Claims).await?)
     }
 
     /// Publishes the retention in the store, for nodes that share it. If that fails, events are still swept here.

@@ -25,8 +25,7 @@ thread_local! {
 
 /// The id of a new event.
 pub(crate) fn new_event_id() -> EventId {
-    let random = RANDOM.with_borrow_mut(|random| random.draw(std::process::id()));
-    event_id(next_time(&LAST, wall().0), random)
+    event_id(next_time(&LAST, wall().0), RANDOM.with_borrow_mut(RandomBytes::draw))
 }
 
 /// The time of an id that is made at this time, in microseconds: later than the last one's, also while the clock is set
@@ -48,24 +47,23 @@ fn event_id(time: u64, random: [u8; ID_BYTES]) -> EventId {
     EventId(id)
 }
 
-/// Random bytes, drawn for many ids at once.
-#[derive(Clone)]
+/// Random bytes, drawn for many ids at once. That a process is not a copy of another which drew the same bytes is not
+/// checked, since that takes a system call for each id: the threads of a runtime, which make the ids, are in no copy, and
+/// a command is started as another program.
 struct RandomBytes {
     bytes: [u8; DRAWN_BYTES],
     used: usize,
-    /// The process that drew them: a fork of it has a copy, and must not use the same.
-    process: u32,
 }
 
 impl RandomBytes {
     const fn none() -> Self {
-        Self { bytes: [0; DRAWN_BYTES], used: DRAWN_BYTES, process: 0 }
+        Self { bytes: [0; DRAWN_BYTES], used: DRAWN_BYTES }
     }
 
-    fn draw(&mut self, process: u32) -> [u8; ID_BYTES] {
-        if self.used == DRAWN_BYTES || self.process != process {
+    fn draw(&mut self) -> [u8; ID_BYTES] {
+        if self.used == DRAWN_BYTES {
             aws_lc_rs::rand::fill(&mut self.bytes).expect("the system has random bytes");
-            (self.used, self.process) = (0, process);
+            self.used = 0;
         }
         let mut drawn = [0; ID_BYTES];
         drawn.copy_from_slice(&self.bytes[self.used..][..ID_BYTES]);
@@ -107,13 +105,9 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_of_the_process_draws_other_random_bytes() {
-        let mut first = RandomBytes::none();
-        first.draw(1);
-        let mut copy = first.clone();
-        assert_eq!(first.clone().draw(1), copy.clone().draw(1), "without another process they would be the same");
-        let of_copy: HashSet<_> = (0..200).map(|_| copy.draw(2)).collect();
-        assert!((0..200).all(|_| !of_copy.contains(&first.draw(1))));
-        assert_eq!(of_copy.len(), 200);
+    fn random_bytes_are_drawn_anew_when_all_are_used() {
+        let mut random = RandomBytes::none();
+        let drawn: HashSet<_> = (0..4 * DRAWN_BYTES / ID_BYTES).map(|_| random.draw()).collect();
+        assert_eq!(drawn.len(), 4 * DRAWN_BYTES / ID_BYTES);
     }
 }

@@ -13,6 +13,7 @@ use crate::decide::source::{Keep, Retention, Route};
 use crate::decide::time::{Duration, Timestamp};
 use std::fmt;
 use std::sync::Arc;
+use tokio::time::Instant;
 
 impl RetentionPolicies {
     /// The rows that a node writes into the store.
@@ -256,14 +257,38 @@ impl ForgetCounts {
     }
 }
 
+/// What else uses the store while it is swept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SweepCompany {
+    /// Nothing in this process.
+    None,
+    /// Claims, which go first.
+    Claims,
+}
+
 /// Deletes everything of these sources that may be forgotten now, and returns the counts. What another sweep deletes
 /// meanwhile is not counted.
-pub async fn sweep_all(store: &dyn Store, keeps: &Arc<RetentionPolicies>) -> Result<ForgetCounts, SweepError> {
-    let mut all = ForgetCounts::default();
-    for _ in 0..limits::FORGET_BATCHES_MAX {
-        match store.forget(keeps.clone(), limits::FORGET_BATCH).await {
+pub async fn sweep_all(
+    store: &dyn Store,
+    keeps: &Arc<RetentionPolicies>,
+    company: SweepCompany,
+) -> Result<ForgetCounts, SweepError> {
+    let (mut all, pace) = (ForgetCounts::default(), store.sweep_pace());
+    let mut batch = match company {
+        SweepCompany::None => limits::FORGET_BATCH,
+        SweepCompany::Claims => pace.first(),
+    };
+    while all.events + all.bodies < limits::FORGOTTEN_AT_ONCE_MAX {
+        let asked = Instant::now();
+        match store.forget(keeps.clone(), batch).await {
             Ok(some) if some == ForgetCounts::default() => break,
-            Ok(some) => all.add(some),
+            Ok(some) => {
+                all.add(some);
+                if company == SweepCompany::Claims && some.fills(batch) {
+                    tokio::time::sleep(pace.pause_after(asked.elapsed())).await;
+                    batch = pace.next(batch);
+                }
+            }
             Err(SweepError { freed, error }) => {
                 all.add(freed);
                 return Err(SweepError { freed: all, error });

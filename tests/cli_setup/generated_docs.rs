@@ -2,7 +2,7 @@
 
 use super::run;
 use super::support::House;
-use hookonce::internals::config::{json_schema, reference};
+use hookonce::internals::config::{self, SecretRequirement, json_schema, presets, reference};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Stdio;
@@ -139,7 +139,30 @@ fn presets_are_listed_and_printed_with_their_comments() {
     let slack = listed.as_array().unwrap().iter().find(|one| one["preset"] == "slack").unwrap();
     assert_eq!((&slack["retry_count"], &slack["keys"]["once"]["per"]), (&json!(3), &json!(["delivery"])));
     assert!(slack["keys"]["handshake"].is_array() && slack["keys"]["sender"].is_null(), "{slack}");
+    let find = |name: &str| listed.as_array().unwrap().iter().find(|one| one["preset"] == name).unwrap().clone();
+    let actions = find("github-actions");
+    assert_eq!(actions["claims"], "{ repository = \"owner/name\" }");
+    assert_eq!((&find("stripe")["order"], &find("github")["order"]), (&json!("created"), &Value::Null));
+    assert_eq!(find("stripe")["secret"], "the signing secret of the endpoint, whsec_…");
     run(&house, &["presets", "github-pakage"]).has(2, &["did you mean `github-package`?"]);
+}
+
+/// It can be pasted as it is.
+#[test]
+fn what_is_printed_of_each_preset_is_a_config_that_loads() {
+    let house = House::empty("");
+    for preset in presets::PRESETS {
+        let printed = run(&house, &["presets", preset.name]);
+        printed.has(0, &[&format!("[source.{}]", preset.name)]);
+        std::fs::write(house.path("pasted.toml"), &printed.out).unwrap();
+        let loaded = config::load_with(&house.path("pasted.toml"), SecretRequirement::Optional, &|_| None);
+        let loaded = loaded.unwrap_or_else(|error| panic!("{}: {error}\n{}", preset.name, printed.out));
+        assert_eq!(&*loaded.sources[0].name, preset.name);
+        let route = format!("{}\n[[source.{}.route]]\nrun = {{ steps = [\"true\"] }}\n", printed.out, preset.name);
+        std::fs::write(house.path("pasted.toml"), route).unwrap();
+        let loaded = config::load_with(&house.path("pasted.toml"), SecretRequirement::Optional, &|_| None);
+        assert_eq!(loaded.unwrap_or_else(|error| panic!("{}: {error}", preset.name)).sources[0].routes.len(), 1);
+    }
 }
 
 #[test]

@@ -256,6 +256,93 @@ fn a_proxy_is_a_url() {
 }
 
 #[test]
+fn a_proxy_with_a_password_is_not_written_in_the_file() {
+    let with = |proxy: &str, value: Option<&str>| {
+        let env = |_: &str| value.map(str::to_owned);
+        let text = format!("proxy = {proxy}\n[source.s]\nverify = \"none\"\n[[source.s.route]]\n");
+        let parsed = config::parse(&text, "hookonce.toml", Path::new("/etc"), &env);
+        parsed.err().map(|error| error.render(ColorChoice::Plain)).unwrap_or_default()
+    };
+    let literal = with("\"http://user:pa55word@10.0.0.1:3128\"", None);
+    assert!(literal.contains("the password of `proxy` is written in the config file"), "{literal}");
+    assert!(literal.contains("proxy = { env = \"PROXY_URL\" }") && !literal.contains("pa55"), "{literal}");
+    assert_eq!(with("\"http://10.0.0.1:3128\"", None), "");
+    assert_eq!(with("{ env = \"PROXY\" }", Some("http://user:pa55word@10.0.0.1:3128")), "");
+    let wrong = with("{ env = \"PROXY\" }", Some("ftp://user:pa55word@10.0.0.1"));
+    assert!(wrong.contains("not the address of a proxy") && !wrong.contains("pa55"), "{wrong}");
+    assert!(with("{ env = \"PROXY\" }", None).contains("the environment variable `PROXY` is not set"));
+}
+
+#[test]
+fn keys_are_fetched_from_private_addresses_only_where_that_is_allowed() {
+    let jwt = |issuer: &str, more: &str| {
+        format!("verify = {{ scheme = \"jwt\", issuer = \"{issuer}\", audience = \"me\" }}\n{more}")
+    };
+    for address in ["10.0.0.7", "127.0.0.1", "[::1]", "169.254.169.254", "192.168.1.1:8443"] {
+        let issuer = format!("https://{address}");
+        let bare = address.trim_end_matches(":8443").trim_matches(['[', ']']);
+        check_told(&jwt(&issuer, ""), &["keys cannot be fetched from", &format!("allow_keys_from = [\"{bare}\"]")]);
+        check_told(&jwt(&issuer, "allow_keys_from = [\"172.16.0.0/12\"]"), &["keys cannot be fetched from"]);
+        check_fine(&jwt(&issuer, &format!("allow_keys_from = [\"{bare}\"]")));
+    }
+    // Loopback over plain HTTP is for tests and for proxies on this machine.
+    check_fine(&jwt("http://127.0.0.1:8080", ""));
+    check_fine(&jwt("https://8.8.8.8", ""));
+    check_fine(&jwt("https://git.internal", "allow_keys_from = [\"10.0.0.0/8\"]"));
+    check_told(
+        &jwt("https://git.internal", "allow_keys_from = [\"10.0.0.1/8\"]"),
+        &["`allow_keys_from` cannot be read"],
+    );
+    let sns = "preset = \"sns\"\ntopic = \"arn:aws:sns:eu-west-1:123456789012:a\"\ncertificates = \"https://10.0.0.7\"";
+    check_told(sns, &["keys cannot be fetched from `https://10.0.0.7`"]);
+    check_fine(&format!("{sns}\nallow_keys_from = [\"10.0.0.0/8\"]"));
+    let github = "preset = \"github\"\nsecret = { env = \"A\" }\nallow_keys_from = [\"10.0.0.0/8\"]";
+    check_told(github, &["warning: `allow_keys_from` has no effect", "this source fetches no keys"]);
+    let text = format!(
+        "proxy = \"http://10.0.0.1:3128\"\n[source.s]\n{}\n[[source.s.route]]\n",
+        jwt("https://a.example", "allow_keys_from = [\"10.0.0.0/8\"]")
+    );
+    let warnings = parse(&text).expect("fine").warnings;
+    assert!(warnings.iter().any(|warning| warning.to_string().contains("through `proxy`")), "{warnings:?}");
+}
+
+/// Ed25519 keys, as OpenSSL made them.
+const KEYS: [&str; 2] =
+    ["NZoqFjv1XSViO0YavnlJBFvwhv4sfRs1M/nkEyrWHQs=", "UJXpO1m+4YXrK5yR2Ykbkuj8hga8SYyJJNSQh+gW794="];
+
+#[test]
+fn several_public_keys_count_while_a_sender_exchanges_its_own() {
+    let [one, other] = KEYS;
+    let verify = |keys: &str| format!("verify = {{ scheme = \"ed25519\", header = \"x-s\", public_key = {keys} }}");
+    check_fine(&verify(&format!("\"{one}\"")));
+    check_fine(&verify(&format!("[\"{one}\", \"{other}\"]")));
+    check_fine(&format!("preset = \"discord\"\npublic_key = [\"{one}\", \"{other}\"]"));
+    check_told(&verify("[]"), &["`public_key` has 0 keys"]);
+    check_told(&verify(&format!("[\"{one}\", \"{one}\"]")), &["`public_key` has the same key twice"]);
+    check_told(&verify(&format!("[\"{one}\", \"x\"]")), &["the public key cannot be read"]);
+    check_told(&verify(&format!("[\"{one}\", 7]")), &["`public_key` cannot be read"]);
+    let many: Vec<_> = (0..100).map(|n| format!("\"{n}\"")).collect();
+    check_told(&verify(&format!("[{}]", many.join(", "))), &["`public_key` has 100 keys"]);
+}
+
+#[test]
+fn a_sender_of_standard_webhooks_has_a_secret_or_public_keys() {
+    let [one, other] = KEYS.map(|key| format!("\"whpk_{key}\""));
+    let preset = "preset = \"standard-webhooks\"";
+    check_fine(&format!("{preset}\npublic_key = {one}"));
+    check_fine(&format!("{preset}\npublic_key = [{one}, {other}]"));
+    check_fine(&format!("verify = {{ scheme = \"standard-webhooks\", public_key = {one}, tolerance = \"1m\" }}"));
+    check_told(
+        &format!("{preset}\npublic_key = {one}\nsecret = {{ env = \"A\" }}"),
+        &["there are a public key and a secret", "1 error "],
+    );
+    let both = format!("verify = {{ scheme = \"standard-webhooks\", public_key = {one}, secret = {{ env = \"A\" }} }}");
+    check_told(&both, &["`secret` has no meaning"]);
+    check_told(&format!("{preset}\npublic_key = \"whsk_{}\"", KEYS[0]), &["it is a secret of the sender"]);
+    check_told(preset, &["scheme `standard-webhooks` needs a secret"]);
+}
+
+#[test]
 fn a_password_in_a_url_that_cannot_be_used_is_not_shown() {
     for (top, keys) in [
         ("proxy = \"ftp://user:pa55word@10.0.0.1:3128\"", ""),
@@ -273,4 +360,16 @@ fn a_password_in_a_url_that_cannot_be_used_is_not_shown() {
         assert!(!told.contains("pa55"), "{told}");
         assert!(top.is_empty() || told.contains("•••@"), "{told}");
     }
+}
+
+#[test]
+fn a_change_without_an_order_is_told_what_orders_the_deliveries_of_its_preset() {
+    let with = |preset: &str, subject: &str| {
+        format!(
+            "preset = \"{preset}\"\nsecret = {{ env = \"A\" }}\nonce = {{ change = {{ of = [\"{subject}\"], to = [\"commit\"] }} }}"
+        )
+    };
+    let forever = "`change` has no `order`, so its keys are kept forever";
+    check_told(&with("circleci", "project"), &[forever, "hint: order = \"happened_at\", as the preset's sender"]);
+    check_told(&with("github", "repository"), &[forever, "hint: name a field that orders the changes"]);
 }

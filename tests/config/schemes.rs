@@ -128,7 +128,7 @@ error: `verify` has no `scheme`
  --> hookonce.toml:2:10
   |
 2 | verify = { secret = { env = "A" } }
-  |          ^^^^^^^^^^^^^^^^^^^^^^^^^^ expected "github", "standard-webhooks", "hmac", "ed25519", "ecdsa-p256", "token", "bearer", "basic", "jwt", "sns", "paypal", "adyen", "twilio", "carried" or "none"
+  |          ^^^^^^^^^^^^^^^^^^^^^^^^^^ expected "github", "standard-webhooks", "hmac", "ed25519", "ecdsa-p256", "token", "bearer", "basic", "jwt", "sns", "paypal", "adyen", "twilio", "twilio-json", "carried" or "none"
 
 1 error in hookonce.toml; nothing was started
 "#,

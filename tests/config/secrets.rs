@@ -31,7 +31,7 @@ error: `scheme` cannot be read
  --> hookonce.toml:2:21
   |
 2 | verify = { scheme = "githb", secret = "•••", secrt = "•••" }
-  |                     ^^^^^^^ expected "github", "standard-webhooks", "hmac", "ed25519", "ecdsa-p256", "token", "bearer", "basic", "jwt", "sns", "paypal", "adyen", "twilio", "carried" or "none"
+  |                     ^^^^^^^ expected "github", "standard-webhooks", "hmac", "ed25519", "ecdsa-p256", "token", "bearer", "basic", "jwt", "sns", "paypal", "adyen", "twilio", "twilio-json", "carried" or "none"
   |
 hint: did you mean `github`?
 

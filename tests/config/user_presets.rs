@@ -277,3 +277,26 @@ fn a_preset_has_one_route() {
     let error = parse(SOURCE, dir.path()).expect_err("a list").to_string();
     assert!(error.contains("a preset has one `route`: the defaults of its sources' routes"), "{error}");
 }
+
+#[test]
+fn what_orders_the_deliveries_of_a_preset_is_one_of_its_fields() {
+    let with = |order: &str| PRESET.replace("version = 3", &format!("version = 3\norder   = \"{order}\""));
+    for fine in ["tag", "none"] {
+        check_acme(&parse(SOURCE, folder(&[("acme.toml", &with(fine))]).path()).expect("fine"));
+    }
+    check(
+        SOURCE,
+        folder(&[("acme.toml", &with("sent_at"))]).path(),
+        r#"
+error: `order` of the preset `acme` names a field that is not declared: `sent_at`
+  --> presets/acme.toml:16:11
+   |
+16 | order   = "sent_at"
+   |           ^^^^^^^^^ fields: tag
+   |
+hint: order = "none", if nothing orders its deliveries
+
+1 error in hookonce.toml; nothing was started
+"#,
+    );
+}

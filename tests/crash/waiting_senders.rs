@@ -58,12 +58,12 @@ async fn serve(store: &Flaky, receiver: Arc<HeldReceiver>) -> String {
     let lane = Lane::new(source.clone(), route, Some(receiver));
     let dispatcher = Dispatcher::new(shared.clone(), batch.clone(), vec![lane], Arc::default());
     dispatcher.run();
-    let ingest = IngestState {
+    let ingest = Arc::new(IngestState {
         sources: Arc::new(Sources::new([source])),
         health: Readiness::new(CancellationToken::new(), shared.clone(), &batch),
         gateway: Gateway::new(shared, batch, dispatcher, Arc::default()),
         flight: Arc::new(BodiesInFlight::default()),
-    };
+    });
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/in", listener.local_addr().unwrap());
     let answer = move |request| ingest.clone().answer(request);
@@ -112,4 +112,20 @@ async fn a_sender_whose_event_another_node_ends_gets_what_is_in_the_store() {
     assert_eq!(first, (200, "response 0 of the receiver".to_owned()));
     assert_eq!(repeat, first);
     assert_eq!(receivers[1].begun.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn an_attempt_that_ends_while_nothing_waits_does_not_make_its_node_look_for_due_events() {
+    let store = Flaky::new();
+    let receiver = Arc::new(HeldReceiver { begun: AtomicUsize::new(0), go_on: Semaphore::new(1_000) });
+    let url = serve(&store, receiver.clone()).await;
+    let client = reqwest::Client::new();
+    for number in 0..100 {
+        let answer = client.post(&url).body(format!("[{number}]")).send().await.unwrap();
+        assert_eq!(answer.status().as_u16(), 200);
+    }
+    assert_eq!(receiver.begun.load(Ordering::SeqCst), 100);
+    // It looks by itself once a second.
+    let looks = store.looks.load(Ordering::SeqCst);
+    assert!(looks < 50, "{looks} looks for 100 attempts");
 }

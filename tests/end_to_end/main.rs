@@ -36,6 +36,7 @@ mod secret_path;
 mod seed;
 mod sender_responses;
 mod sighup;
+mod start_time;
 mod startup_config;
 mod store_unavailable;
 #[path = "../support/mod.rs"]

@@ -1,6 +1,6 @@
 //! The outside interface, frozen: config keys, commands and their flags, exit codes, log words and their fields,
 //! members of responses and of the API, metrics, tables and columns, Redis keys, `HOOKONCE_*` variables, NATS headers,
-//! stored words, the lock file and the bytes of keys.
+//! stored words, the lock file, the bytes of keys, and what the identities of presets are made of.
 //!
 //! Each test compares the current state with a file under `tests/interface/`. An intended change is written there with
 //! `HOOKONCE_BLESS=1 cargo test --test interface` and described in CHANGELOG.md.
@@ -16,6 +16,7 @@ mod support;
 
 mod commands;
 mod json;
+mod presets;
 mod scenario;
 mod stored;
 mod words;

@@ -144,6 +144,35 @@ fn what_is_not_an_array_is_refused_and_an_empty_one_is_ignored() {
     assert_eq!(Request::json("[]").ignored(&each("body", Vec::new())), "it has no elements");
 }
 
+/// A registry sends other kinds of messages to the same place, which have no list of images.
+#[test]
+fn a_message_without_elements_is_ignored_only_if_no_element_could_make_it_wanted() {
+    let with = |when: &str| {
+        let mut source = each("body.events", vec![field("kind", "outer.kind"), field("tag", "body.tag")]);
+        source.when = Some(Filter::parse(when, &source.fields).expect(when));
+        source
+    };
+    let of_kind = with("kind == \"push\" && exists(tag)");
+    let why = Request::json(r#"{"kind":"replicated"}"#).ignored(&of_kind);
+    assert_eq!(why, "it has no elements, and kind == \"push\" && exists(tag) is not true of it");
+    assert!(Request::json("{}").ignored(&of_kind).starts_with("it has no elements"));
+    let refused = DeliveryRejection::Malformed("body.events is not an array".into());
+    for (source, body) in [
+        (&of_kind, r#"{"kind":"push"}"#),
+        // What is there is no list, or is not JSON that can be read.
+        (&of_kind, r#"{"kind":"replicated","events":null}"#),
+        (&of_kind, r#"{"kind":"replicated","events":{}}"#),
+        // An element would decide.
+        (&with("exists(tag)"), r#"{"kind":"replicated"}"#),
+        (&with("kind == \"push\" || exists(tag)"), r#"{"kind":"replicated"}"#),
+    ] {
+        assert_eq!(Request::json(body).refusal(source), refused, "{body}");
+    }
+    let mut strict = with("kind == \"push\"");
+    strict.require = Some(Filter::parse("kind != \"\"", &strict.fields).expect("a filter"));
+    assert_eq!(Request::json(r#"{"kind":"replicated"}"#).refusal(&strict), refused);
+}
+
 #[test]
 fn a_thousand_elements_are_events_and_one_more_is_too_many() {
     let elements = |count: usize| (0..count).map(|i| push(&i.to_string(), "x", "1")).collect::<Vec<_>>();

@@ -26,6 +26,7 @@ mod data_loss;
 mod health_check;
 mod live_output;
 mod lost_commits;
+mod preset_versions;
 mod retention;
 mod sentinel;
 mod server_failures;

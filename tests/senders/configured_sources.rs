@@ -1,6 +1,7 @@
 //! What a user writes: a preset, what it needs, and a route.
 
 use super::signed_samples::{SentDelivery, config_with, configured, now, presets_signed_here};
+use hookonce::decide::claim::NewEvent;
 use hookonce::decide::delivery::DeliveryRejection;
 use hookonce::decide::field::{Field, FieldLocation, FieldValue};
 use hookonce::decide::judge::Verdict;
@@ -140,6 +141,57 @@ fn other_events_of_a_registry_are_ignored_and_not_refused() {
         let verdict = sent(name, at, value);
         assert!(matches!(verdict, Verdict::Ignored(_)), "{name} {at}: {verdict:?}");
     }
+}
+
+/// Harbor sends other kinds of events without any resource to the same place.
+#[test]
+fn each_resource_of_harbor_is_an_event_and_a_message_without_one_is_ignored() {
+    for (name, list, kind) in [("harbor", "/event_data", "/type"), ("harbor-cloudevents", "/data", "/type")] {
+        let preset = configured(presets::find(name).expect(name), "");
+        let sample = preset.sample("id-1", now());
+        let body: Value = serde_json::from_slice(&sample.body).expect("JSON");
+        let judge =
+            |body: &Value| SentDelivery { body: body.to_string().into_bytes(), ..sample.clone() }.judge(&preset.source);
+        let mut two = body.clone();
+        let resources = two.pointer_mut(list).and_then(|data| data["resources"].as_array_mut()).expect("resources");
+        let mut other = resources[0].clone();
+        other["tag"] = json!("v2");
+        resources.push(other);
+        let Verdict::Events(events) = judge(&two) else { panic!("{name}: {:?}", judge(&two)) };
+        let keys = |new: &NewEvent| new.keys.iter().map(|identity| identity.key).collect::<Vec<_>>();
+        assert!(events.len() == 2 && keys(&events[0]) != keys(&events[1]), "{name}");
+        // The first alone is the same event.
+        let Verdict::Events(alone) = judge(&body) else { panic!("{name}") };
+        assert_eq!(keys(&alone[0]), keys(&events[0]), "{name}");
+        let mut without = body.clone();
+        without.pointer_mut(list).and_then(Value::as_object_mut).expect("data").remove("resources");
+        assert!(
+            matches!(judge(&without), Verdict::Refused(DeliveryRejection::Malformed(_))),
+            "{name}: a push has some"
+        );
+        *without.pointer_mut(kind).expect("a kind") = json!("REPLICATION");
+        assert!(matches!(judge(&without), Verdict::Ignored(_)), "{name}: {:?}", judge(&without));
+    }
+}
+
+/// A `change` that a user adds can take it.
+#[test]
+fn the_order_of_each_preset_is_a_field_that_is_signed_or_none() {
+    let mut ordered = 0;
+    for preset in presets_signed_here() {
+        assert!(preset.text.contains("\norder "), "{} does not say what orders its deliveries", preset.name);
+        let (source, sender) = (configured(preset, "").source, preset.sender());
+        let own = source.once.change.as_ref().and_then(|change| change.order);
+        let own = own.map(|ix| source.fields.get(ix).name.to_string());
+        assert!(own.is_none() || own == sender.order, "{}: {own:?}, {:?}", preset.name, sender.order);
+        let Some(order) = sender.order else { continue };
+        let ix = source.fields.ix(&order).unwrap_or_else(|| panic!("{} has no field {order}", preset.name));
+        for place in source.fields.get(ix).places() {
+            assert!(source.verify.covers(place), "{}: {place} is not signed", preset.name);
+        }
+        ordered += 1;
+    }
+    assert!(ordered > 50, "only {ordered}");
 }
 
 /// What a sender sends when the webhook is set up runs nothing, and is not refused.

@@ -3,13 +3,13 @@
 
 use super::seed::{self, Random};
 use super::signed_samples::{SentDelivery, config_with};
-use hookonce::decide::delivery::DeliveryRejection;
+use hookonce::decide::delivery::{Delivery, DeliveryRejection, borrow_headers};
 use hookonce::decide::field::FieldValue;
 use hookonce::decide::judge::Verdict;
 use hookonce::decide::source::Source;
 use hookonce::decide::time::{Duration, Timestamp};
 use hookonce::decide::verify::{
-    JwtKeys, JwtScheme, KeyDirectory, KeyDocument, KeyRequest, PublishedKey, VerificationScheme,
+    JwtKeys, JwtScheme, KeyDirectory, KeyDocument, KeyRequest, PublishedKey, SourceSecrets, VerificationScheme,
 };
 use hookonce::internals::config::presets;
 use hookonce::internals::key_fetch::FetchedKeys;
@@ -139,6 +139,47 @@ fn a_token_that_is_wrong_in_any_way_is_refused_without_asking_for_a_key() {
     assert_eq!(vectors.sent(&twice, "{}").verify(&source), Err(DeliveryRejection::BadSignature));
     let late = SentDelivery { at: vectors.at() + Duration::from_mins(11), ..vectors.with_token(good) };
     assert_eq!(late.verify(&source), Err(DeliveryRejection::BadSignature));
+}
+
+/// Google documents both spellings; no other issuer has two.
+#[test]
+fn google_is_the_issuer_of_a_token_in_both_of_its_spellings() {
+    let scheme = |issuer: &str| {
+        VerificationScheme::new(JwtScheme {
+            keys: JwtKeys::Shared(SourceSecrets::new(vec![b"a secret that is long enough".to_vec()])),
+            header: "authorization".into(),
+            prefix: "Bearer ".into(),
+            issuer: Some(issuer.into()),
+            audience: Some("me".into()),
+            claims: Vec::new(),
+            body_digest: None,
+            without_expiry: false,
+            tolerance: Duration::from_mins(5),
+        })
+    };
+    let at = vectors().at();
+    let verifies = |issuer: &str, of: &str| {
+        let headers = scheme(of).proof("id-1", at, b"{}");
+        let headers: Vec<_> = headers.into_iter().map(|(name, value)| (name, value.into_bytes())).collect();
+        let body = bytes::Bytes::from_static(b"{}");
+        let headers = borrow_headers(&headers);
+        let delivery = Delivery { path: "/", query: "", headers: &headers, body: &body, at, wall: at };
+        scheme(issuer).verify(&delivery).is_ok()
+    };
+    let (google, bare) = ("https://accounts.google.com", "accounts.google.com");
+    for (issuer, of, right) in [
+        (google, google, true),
+        (google, bare, true),
+        (bare, google, true),
+        (google, "https://accounts.google.com/", false),
+        (google, "http://accounts.google.com", false),
+        (google, "https://accounts.google.com.evil.example", false),
+        ("https://gitlab.com", "gitlab.com", false),
+        ("https://gitlab.com", google, false),
+        (google, "https://gitlab.com", false),
+    ] {
+        assert_eq!(verifies(issuer, of), right, "{issuer} {of}");
+    }
 }
 
 #[test]

@@ -299,6 +299,62 @@ fn a_body_of_twilio_that_is_no_form_is_verified_by_its_digest_in_the_url() {
     }
 }
 
+/// Twilio's own libraries try both; the signatures are Python's.
+#[test]
+fn twilios_url_counts_with_and_without_its_port() {
+    let (https, port_443) = ("RSOYDt4T1cUTdK1PDd93/VVr8B8=", "kvajT1Ptam85bY51eRf/AJRuM3w=");
+    let (port_8443, port_444) = ("ZOaJEsozlsUyzk5k5fpaCxTxXDA=", "2zWmQRLfQp/yKtBKp/CVnmZqWoI=");
+    let http_80 = "0ZXoZLH/DfblKGATFgpif+LLRf4=";
+    let with = |port: &str| TWILIO_URL.replace("mycompany.com", &format!("mycompany.com{port}"));
+    for (url, right, wrong) in [
+        (with(""), &[https, port_443][..], &[port_8443, port_444, http_80][..]),
+        (with(":443"), &[https, port_443], &[port_8443, port_444, http_80]),
+        (with(":8443"), &[https, port_8443], &[port_443, port_444, http_80]),
+        (with("").replace("https", "http"), &[http_80], &[https, port_443, port_8443]),
+    ] {
+        let source = twilio_source(&url);
+        for signature in right {
+            assert_eq!(twilio(signature, "foo=1&bar=2", FORM).verify(&source), Ok(()), "{url}: {signature}");
+            assert_eq!(twilio(signature, "foo=1&bar=2", &format!("{FORM}&a=1")).verify(&source), BAD, "{url}");
+        }
+        for signature in wrong {
+            assert_eq!(twilio(signature, "foo=1&bar=2", FORM).verify(&source), BAD, "{url}: {signature}");
+        }
+    }
+    // However it is signed, it is one event.
+    check_same(&twilio_source(TWILIO_URL), &twilio(https, "foo=1&bar=2", FORM), &twilio(port_443, "foo=1&bar=2", FORM));
+}
+
+#[test]
+fn a_json_body_of_twilio_is_read_where_its_digest_is_signed() {
+    let url = "https://mycompany.com/myapp.php";
+    let preset = format!("[source.twilio]\npreset = \"twilio-json\"\nsecret = {{ env = \"S\" }}\nurl = \"{url}\"\n");
+    let source = source_of(&preset, "12345");
+    let digest = "6a3121d9d840cdc1f52112ef3fb72e6aa683a84dd976609959779810489b0910";
+    let query = format!("bodySHA256={digest}");
+    let body = r#"{"event":"delivered"}"#;
+    let json = |signature: &str, query: &str, body: &str| {
+        twilio(signature, query, body).with_header("content-type", "application/json")
+    };
+    // With and without the port.
+    for signature in ["9xbyPNDLEwtCsia563UgAXFRTEE=", "MQYsHd8d2h31CM1e9l/lPxjKfSE="] {
+        json(signature, &query, body).event(&source);
+        for (query, body) in [
+            (&*query, r#"{"event":"deliverer"}"#),
+            ("", body),
+            (&query.to_uppercase(), body),
+            (&format!("{query}&x=1"), body),
+            (&format!("x=1&{query}"), body),
+        ] {
+            assert_eq!(json(signature, query, body).verify(&source), BAD, "{query} {body}");
+        }
+    }
+    // A form has no digest, and what is signed of it is not its bytes.
+    let form = twilio_source(url).verify.proof("", AT, FORM.as_bytes()).into_iter().next().expect("a signature").1;
+    assert_eq!(twilio(&form, "", FORM).verify(&source), BAD);
+    assert_eq!(source.verify.signs(), "body");
+}
+
 /// The URL and the form are joined with nothing between them, and all receivers of an account have one token.
 #[test]
 fn what_twilio_signed_for_a_longer_url_is_no_form_for_this_one() {

@@ -155,6 +155,9 @@ impl SentDelivery {
             *body.pointer_mut(&at).unwrap_or_else(|| panic!("no {at}")) = signature.into();
             sent.body = body.to_string().into_bytes();
         }
+        if let Some((name, digest)) = scheme.digest_in_query(&sent.body) {
+            sent.query = format!("{name}={digest}");
+        }
         let headers = scheme.sign(id, sent.at, &sent.body);
         headers.iter().fold(sent, |sent, (name, value)| sent.with_header(name, value.as_str()))
     }

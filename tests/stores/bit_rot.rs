@@ -201,9 +201,14 @@ async fn flipped_bits_never_panic_and_never_give_a_wrong_body() {
 
 /// Overwrites the first page of the keys.
 fn spoil_keys(path: &Path) {
+    spoil(path, "keys");
+}
+
+/// Overwrites the first page of this table.
+fn spoil(path: &Path, table: &str) {
     let root: u32 = Connection::open(path)
         .unwrap()
-        .query_row("select rootpage from sqlite_schema where name = 'keys'", [], |row| row.get(0))
+        .query_row("select rootpage from sqlite_schema where name = ?1", [table], |row| row.get(0))
         .unwrap();
     let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, &[0xA5; 4_096], u64::from(root - 1) * 4_096).unwrap();
@@ -236,6 +241,8 @@ async fn a_database_that_becomes_corrupt_while_open_stops_the_store_for_good() {
     failed.wait_for(Option::is_some).await.unwrap();
     let answer = store.get(making().id()).await;
     assert!(matches!(answer, Err(StoreError::Broken(_))), "{answer:?}");
+    drop(store);
+    assert!(dir.path().join("a.db-check").exists(), "the next node checks all of it");
 }
 
 fn refusal(path: &Path) -> String {
@@ -255,6 +262,31 @@ async fn a_database_with_broken_pages_is_not_opened_since_repeats_would_act_agai
     let said = refusal(&path);
     assert!(said.contains("a.db is corrupt") && said.contains("restore a backup"), "{said}");
     assert!(std::fs::read(&path).unwrap() == before, "it is left unchanged");
+}
+
+/// What they hold is also in `keys` and `events`.
+#[tokio::test]
+async fn a_database_whose_indexes_of_keys_and_names_have_broken_pages_is_mended_and_knows_every_key() {
+    for table in ["key_index", "name_index", "fresh_keys", "fresh_names"] {
+        let dir = folder();
+        let path = dir.path().join("a.db");
+        drop(many(&path));
+        spoil(&path, table);
+        std::fs::write(dir.path().join("a.db-check"), "").unwrap();
+        let store = node(&path);
+        assert!(!dir.path().join("a.db-check").exists());
+        for n in (0..2_000).step_by(97) {
+            let delivery = format!("d{n}");
+            assert_eq!(claim_kind(&claim(&store, making().delivery(&delivery)).await), "duplicate", "{table} {n}");
+            let found = store.find_by_name(delivery.clone(), 9).await.unwrap();
+            let has = |event: &Event| event.delivery_id.as_deref() == Some(&delivery);
+            assert_eq!(found.iter().filter(|event| has(event)).count(), 1, "{table} {n}");
+        }
+        drop(store);
+        let db = Connection::open(&path).unwrap();
+        let said: String = db.query_row("pragma integrity_check", [], |row| row.get(0)).unwrap();
+        assert_eq!(said, "ok", "{table}");
+    }
 }
 
 /// A restore that left the WAL of the previous database: SQLite takes its pages for those of the copy.

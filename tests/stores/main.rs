@@ -73,7 +73,11 @@ mod seed;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 #[cfg(feature = "sqlite")]
+mod sqlite_merges;
+#[cfg(feature = "sqlite")]
 mod sqlite_open;
+#[cfg(feature = "sqlite")]
+mod sqlite_sweep;
 #[cfg(feature = "postgres")]
 mod start_due;
 #[cfg(feature = "postgres")]

@@ -7,7 +7,7 @@ use crate::decide::event::{Event, EventStep};
 use crate::decide::id::Key;
 use crate::decide::ledger::RegisterEdit;
 use crate::decide::source::Source;
-use crate::store::retention::{self, NodeTopology};
+use crate::store::retention::{self, NodeTopology, SweepCompany};
 use crate::store::subjects::{self, NamedRegister, RegisterLookup, RegisterQuery};
 use crate::store::{AdvanceResult, EventQuery, Inspect, RemovalResult, RetentionPolicies, StoredValue};
 use serde::Serialize;
@@ -112,7 +112,7 @@ impl LocalBackend {
             self.store.confirm_time().await?;
         }
         let keeps = Arc::new(self.keeps.with_stored(&*self.store).await?);
-        let swept = retention::sweep_all(&*self.store, &keeps).await?;
+        let swept = retention::sweep_all(&*self.store, &keeps, SweepCompany::None).await?;
         Ok(document(view::forgotten(swept, &*self.store)))
     }
 

@@ -1,12 +1,13 @@
 //! `hookonce check --live`: checks that everything the config refers to exists and can be used. It changes nothing: no
 //! schema is migrated, no stream created, no command started; receivers are only connected to.
 
-use super::{CheckExit, ReportFormat, describe, load_config, print_errors, print_warnings};
+use super::{CheckExit, ReportFormat, compare, describe, load_config, print_errors, print_warnings};
 #[cfg(feature = "nats")]
 use crate::action::health_check::HealthCheckPlan;
 use crate::action::publish::{self, NatsConnections};
 use crate::action::{ActionPlan, LiveCheck, LiveCheckEnvironment, failed_check};
 use crate::catch_up::{HookApi, HookApiCredentials};
+use crate::config::diagnostic::ConfigDiagnostic;
 use crate::config::{Config, EnvLookup, SecretRequirement, StoreAddress};
 #[cfg(feature = "nats")]
 use crate::config::{StreamPlan, UNKNOWN_URL};
@@ -22,6 +23,8 @@ use crate::registry::lookup_plan::check_live;
 use crate::store::StoreOpenError;
 use crate::store::open::{MigrationMode, OpenPurpose, StoreContents, contents, identity, is_empty, open_for};
 use crate::store::schema::Migration;
+use crate::store::status_text;
+use crate::store::{Inspect, StoreError};
 use futures_util::future::join_all;
 #[cfg(feature = "sqlite")]
 use rustix::fs::{Access, access};
@@ -35,11 +38,13 @@ pub fn check(
     env: EnvLookup<'_>,
     out: &mut impl Write,
 ) -> io::Result<CheckExit> {
-    let (file, config) = match load_config(explicit, SecretRequirement::Optional, env) {
+    let (file, mut config) = match load_config(explicit, SecretRequirement::Optional, env) {
         Ok(found) => found,
         Err(problems) => return print_errors(&problems, form, out),
     };
-    let all = run_checks(&config, env)?;
+    let (store, differences) = store(&config);
+    config.warnings.extend(differences);
+    let all = run_checks(&config, store, env)?;
     let bad = all.iter().filter(|tried| tried.found.is_err()).count();
     match form {
         ReportFormat::Json => {
@@ -73,10 +78,10 @@ fn line(tried: &LiveCheck) -> String {
     format!("{word:<6} {:<9} {}{rest}", tried.what, tried.name)
 }
 
-/// Checks everything, each thing once.
-fn run_checks(config: &Config, env: EnvLookup<'_>) -> io::Result<Vec<LiveCheck>> {
+/// Checks everything but the store, each thing once. The result for the store comes after those for the secrets.
+fn run_checks(config: &Config, store: LiveCheck, env: EnvLookup<'_>) -> io::Result<Vec<LiveCheck>> {
     let mut all = secrets(config);
-    all.push(store(&config.store, config.migrate));
+    all.push(store);
     all.extend(lost_data(config));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -166,23 +171,36 @@ fn secrets(config: &Config) -> Vec<LiveCheck> {
     config.elsewhere.iter().map(one).collect()
 }
 
-fn store(address: &StoreAddress, migrate: MigrationMode) -> LiveCheck {
+/// Checks the store. With it the warnings about what differs between the config and a store on a server; SQLite's are
+/// those of a check without `--live`.
+fn store(config: &Config) -> (LiveCheck, Vec<ConfigDiagnostic>) {
+    let address = &config.store;
     match address {
-        StoreAddress::Memory => LiveCheck::new("store", "memory:", Ok("lost when the node stops".into())),
-        StoreAddress::Sqlite(path) => LiveCheck::new("store", path.display().to_string(), sqlite(path, migrate)),
-        _ => LiveCheck::new("store", address.to_string(), server(address, migrate)),
+        StoreAddress::Memory => (LiveCheck::new("store", "memory:", Ok("lost when the node stops".into())), Vec::new()),
+        StoreAddress::Sqlite(path) => {
+            (LiveCheck::new("store", path.display().to_string(), sqlite(path, config.migrate)), Vec::new())
+        }
+        _ => {
+            let (found, differences) = match server(config) {
+                Ok((words, differences)) => (Ok(words), differences),
+                Err(failed) => (Err(failed), Vec::new()),
+            };
+            (LiveCheck::new("store", address.to_string(), found), differences)
+        }
     }
 }
 
-/// Opens the store of a server for reading. An empty server has no store to open.
-fn server(address: &StoreAddress, migrate: MigrationMode) -> Result<String, (String, String)> {
+/// Opens the store of a server for reading, and compares the config with it. An empty server has no store to open.
+fn server(config: &Config) -> Result<(String, Vec<ConfigDiagnostic>), (String, String)> {
+    let (address, migrate) = (&config.store, config.migrate);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| (error.to_string(), String::new()))?;
     let found = runtime.block_on(async {
-        Ok(match contents(address).await? {
+        let words = match contents(address).await? {
             StoreContents::Store => {
-                open_for(address, OpenPurpose::Look).await?;
-                Ok("responds".into())
+                let store = open_for(address, OpenPurpose::Look).await?;
+                let differences = differences(config, &*store).await;
+                return Ok(differences.map(|differences| ("responds".to_owned(), differences)));
             }
             StoreContents::OlderSchema(behind) => older_schema_text(&behind, migrate),
             StoreContents::Empty if address.has_schema() && migrate == MigrationMode::Manual => failed_check(
@@ -193,13 +211,22 @@ fn server(address: &StoreAddress, migrate: MigrationMode) -> Result<String, (Str
                 Ok("responds; it is empty, and the first node creates its schema".into())
             }
             StoreContents::Empty => Ok("responds; it is empty, and the first node creates a store in it".into()),
-        })
+        };
+        Ok(words.map(|words| (words, Vec::new())))
     });
     found.unwrap_or_else(|cannot: StoreOpenError| {
         let why = cannot.to_string();
         let (why, hint) = why.split_once("\nhint: ").unwrap_or((&why, ""));
-        failed_check(why, hint)
+        Err((why.to_owned(), hint.to_owned()))
     })
+}
+
+/// Compares the config with a store, as a node does when it starts.
+async fn differences(config: &Config, store: &dyn Inspect) -> Result<Vec<ConfigDiagnostic>, (String, String)> {
+    let failed = |error: StoreError| (ErrorMessage::of(error).to_string(), String::new());
+    let before = store.recipes().await.map_err(failed)?;
+    let waiting = store.page(status_text::those_that_wait()).await.map_err(failed)?.events;
+    Ok(compare(config, &before, &waiting))
 }
 
 /// The result for an outdated schema.

@@ -262,7 +262,8 @@ impl DeliveryBuilder {
             _ => None,
         };
         let token = source.verify.token_in_query().map(|(name, token)| (name.to_owned(), token.into_owned()));
-        let added: Vec<_> = id.into_iter().chain(token).collect();
+        let digest = source.verify.digest_in_query(&self.body).map(|(name, digest)| (name.to_owned(), digest));
+        let added: Vec<_> = id.into_iter().chain(token).chain(digest).collect();
         let own = self.query.iter().filter(|(known, _)| added.iter().all(|(name, _)| name != known)).cloned();
         own.chain(added.iter().cloned()).collect()
     }

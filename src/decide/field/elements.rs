@@ -3,7 +3,7 @@
 //! The document is walked once: it gives the text of each element and the values around them. Each element is then
 //! walked by itself. Nothing is copied: the bytes of an element are a part of the bytes that were received.
 
-use super::{ExtractedField, ExtractedFields, FieldLocation, FieldSet};
+use super::{ExtractedField, ExtractedFields, Field, FieldLocation, FieldSet, PartialFields};
 use crate::decide::delivery::DeliveryRejection;
 use crate::decide::json_walk::{JsonMatch, JsonPathTrie, PathInterest};
 use crate::decide::limits;
@@ -53,6 +53,33 @@ impl FieldSet {
     /// the delivery is one event.
     pub fn each(&self) -> Option<&[String]> {
         self.each.as_ref().map(ElementPaths::path)
+    }
+
+    /// Whether a delivery has no array of elements at all: its fields that are not in elements. `None`: it has one, or
+    /// something else there.
+    pub fn around_no_elements(&self, verified: &VerifiedDelivery<'_>) -> Option<PartialFields> {
+        let each = self.each.as_ref()?;
+        let seen = each.around.walk(verified.json().ok()?).ok()?;
+        if !matches!(seen[each.node], JsonMatch::Nowhere) {
+            return None;
+        }
+        let read = |(field, nodes): (&Field, &Vec<Option<usize>>)| {
+            let mut slot = None;
+            for (place, node) in field.places().zip(nodes) {
+                let found = match (place, node) {
+                    (FieldLocation::Body(_), _) => return None,
+                    (FieldLocation::Outer(_), Some(node)) => seen[*node].scalar(),
+                    (FieldLocation::Claim(path), _) => verified.claim(path).ok()?,
+                    (place, _) => place.read(verified.delivery(), &[]).ok()?,
+                };
+                slot = Some(field.slot(found).ok()?);
+                if matches!(slot, Some(ExtractedField::Present(_))) {
+                    break;
+                }
+            }
+            slot
+        };
+        Some(PartialFields::of(self.fields.iter().zip(&self.nodes).map(read).collect()))
     }
 
     /// Finds the elements of a delivery, and reads the fields that are not in them. `None`: the delivery is one event.

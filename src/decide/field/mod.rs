@@ -321,10 +321,7 @@ impl FieldSet {
             }
             slot
         };
-        let slots: Vec<_> = self.fields.iter().map(read).collect();
-        let known = slots.iter().map(Option::is_some).collect();
-        let slots = slots.into_iter().map(|slot| slot.unwrap_or(ExtractedField::Missing)).collect();
-        PartialFields { found: ExtractedFields { slots, shape: Some(0), kind: Ok(()) }, known }
+        PartialFields::of(self.fields.iter().map(read).collect())
     }
 }
 
@@ -334,6 +331,13 @@ fn is_shape(found: &JsonMatch<'_>) -> bool {
 }
 
 impl PartialFields {
+    /// The fields of a set; `None`: it is not known.
+    fn of(slots: Vec<Option<ExtractedField>>) -> Self {
+        let known = slots.iter().map(Option::is_some).collect();
+        let slots = slots.into_iter().map(|slot| slot.unwrap_or(ExtractedField::Missing)).collect();
+        Self { found: ExtractedFields { slots, shape: Some(0), kind: Ok(()) }, known }
+    }
+
     /// Whether the value of this field is known.
     pub fn is_known(&self, ix: FieldIndex) -> bool {
         self.known[usize::from(ix.0)]

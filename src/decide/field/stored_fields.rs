@@ -14,7 +14,10 @@ pub struct StoredFields(Arc<[(Arc<str>, FieldValue)]>);
 
 impl FromIterator<(Arc<str>, FieldValue)> for StoredFields {
     fn from_iter<I: IntoIterator<Item = (Arc<str>, FieldValue)>>(fields: I) -> Self {
-        Self(fields.into_iter().collect())
+        let fields = fields.into_iter();
+        let mut kept = Vec::with_capacity(fields.size_hint().1.unwrap_or(0));
+        kept.extend(fields);
+        Self(kept.into())
     }
 }
 

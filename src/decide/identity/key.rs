@@ -64,6 +64,11 @@ impl<'a> KeyPart<'a> {
 
 /// The key of this kind of identity, made from these parts, in this scope.
 pub fn key(scope: &str, kind: &str, parts: &[KeyPart<'_>]) -> Key {
+    key_of(scope, kind, parts.iter().copied())
+}
+
+/// The same, of parts that are in no list. They are counted before they are hashed.
+pub(in crate::decide) fn key_of<'p>(scope: &str, kind: &str, parts: impl Iterator<Item = KeyPart<'p>> + Clone) -> Key {
     Key(hash(scope, kind, parts).0)
 }
 
@@ -79,15 +84,15 @@ pub fn imported_change(scope: &str, parts: &[KeyPart<'_>]) -> Key {
 
 /// The digest of the value that a subject is changed to.
 pub fn value(parts: &[KeyPart<'_>]) -> Digest {
-    hash("", "value", parts)
+    hash("", "value", parts.iter().copied())
 }
 
-fn hash(scope: &str, kind: &str, parts: &[KeyPart<'_>]) -> Digest {
+fn hash<'p>(scope: &str, kind: &str, parts: impl Iterator<Item = KeyPart<'p>> + Clone) -> Digest {
     let mut to = GatheredHash::new();
     to.update(&[VERSION]);
     to.update_with_length(scope.as_bytes());
     to.update_with_length(kind.as_bytes());
-    to.update(&(parts.len() as u64).to_be_bytes());
+    to.update(&(parts.clone().count() as u64).to_be_bytes());
     for part in parts {
         to.update_with_length(part.name.as_bytes());
         to.update(&[part.kind as u8]);
@@ -96,8 +101,8 @@ fn hash(scope: &str, kind: &str, parts: &[KeyPart<'_>]) -> Digest {
     to.finish()
 }
 
-/// Room for the bytes of most keys.
-const GATHERED_BYTES: usize = 384;
+/// Room for the bytes of most keys, and of what most events' digests are made of.
+const GATHERED_BYTES: usize = 768;
 
 /// A SHA-256 of many small pieces, which are gathered first: most keys are hashed at once.
 struct GatheredHash {
@@ -141,18 +146,21 @@ impl GatheredHash {
     }
 }
 
+/// Room for the parts of most events' digests.
+const SEALED_PARTS: usize = 20;
+
 /// The digest of everything in an event that never changes.
 pub(in crate::decide) fn seal(event: &Event) -> Digest {
     let received = event.received_at.0.to_be_bytes();
     let part = event.part.to_be_bytes();
-    let names: Vec<_> = event.fields.iter().collect();
-    let mut parts = vec![
+    let mut parts = Vec::with_capacity(SEALED_PARTS);
+    parts.extend([
         KeyPart::bytes("id", &event.id.0),
         KeyPart::text("route", &event.route),
         KeyPart::bytes("part", &part),
         KeyPart::bytes("received_at", &received),
         KeyPart::bytes("body", &event.body_digest.0),
-    ];
+    ]);
     if let Some(group) = &event.group {
         parts.push(KeyPart::bytes("group", &group.0));
     }
@@ -168,8 +176,8 @@ pub(in crate::decide) fn seal(event: &Event) -> Digest {
         parts.push(KeyPart::bytes("notification of", &of.0));
         parts.push(KeyPart::text("notification", kind.word()));
     }
-    parts.extend(names.iter().map(|(name, value)| KeyPart::field(name, value)));
-    hash(&event.source, "event", &parts)
+    parts.extend(event.fields.iter().map(|(name, value)| KeyPart::field(name, value)));
+    hash(&event.source, "event", parts.iter().copied())
 }
 
 /// The id of an event that another one makes at its end. It is the same each time, so that it is made once; its first
@@ -186,8 +194,7 @@ pub(in crate::decide) fn notification(of: &Event, kind: &str, route: &str) -> Ev
 fn follow_up_id(of: &Event, kind: &str, more: Option<[KeyPart<'_>; 2]>) -> EventId {
     let life = of.life.to_be_bytes();
     let parts = [KeyPart::bytes("id", &of.id.0), KeyPart::bytes("life", &life)];
-    let parts: Vec<_> = parts.into_iter().chain(more.into_iter().flatten()).collect();
-    let digest = hash(&of.source, kind, &parts);
+    let digest = hash(&of.source, kind, parts.into_iter().chain(more.into_iter().flatten()));
     let mut id = [0; 16];
     id.copy_from_slice(&digest.0[..16]);
     id[..6].copy_from_slice(&of.id.0[..6]);

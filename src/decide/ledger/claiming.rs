@@ -171,7 +171,9 @@ fn same_delivery<L: Ledger>(
     if same == MatchedBy::Delivery || !matches!(row.event.state, EventState::Done { .. }) {
         return Ok(same);
     }
-    for (identity, how) in keys_to_look_up(new) {
+    // Only these keys say whether the delivery ids are the same.
+    let of_id = |identity: &IdentityKey| identity.matched_by == MatchedBy::Delivery || identity.id_digest.is_some();
+    for (identity, how) in keys_to_look_up(new).filter(|(identity, _)| of_id(identity)) {
         let own = |held: &KeyOwner| held.event == row.event.id && how.counts(identity, held);
         let Some(held) = ledger.key_owner(&identity.key)?.filter(own) else { continue };
         if matched_by(identity, &held, row, new) == MatchedBy::Delivery {

@@ -138,7 +138,7 @@ fn begins_as_json(body: &[u8]) -> bool {
 /// Rejects a charset in which these bytes would be another text, and an encoding that they do not have.
 fn plain(delivery: &Delivery<'_>) -> Result<(), DeliveryRejection> {
     if let HeaderLookup::One(value) = delivery.header("content-type") {
-        let text = String::from_utf8_lossy(value).to_ascii_lowercase();
+        let text = in_lower_case(value);
         let named = |parameter: &str| parameter.trim().trim_end_matches('*').trim_end() == "charset";
         let parameters = text.split(';').skip(1).filter_map(|parameter| parameter.split_once('='));
         let mut charsets = parameters.filter(|(name, _)| named(name));
@@ -158,13 +158,21 @@ fn plain(delivery: &Delivery<'_>) -> Result<(), DeliveryRejection> {
 }
 
 /// `application/json` of `Application/JSON; charset=utf-8`. Two content types are rejected.
-fn media_type(delivery: &Delivery<'_>) -> Result<Option<String>, DeliveryRejection> {
+fn media_type<'d>(delivery: &Delivery<'d>) -> Result<Option<Cow<'d, str>>, DeliveryRejection> {
     match delivery.header("content-type") {
         HeaderLookup::Missing => Ok(None),
         HeaderLookup::One(value) => {
             let essence = value.split(|&byte| byte == b';').next().unwrap_or_default();
-            Ok(Some(String::from_utf8_lossy(essence.trim_ascii()).to_ascii_lowercase()))
+            Ok(Some(in_lower_case(essence.trim_ascii())))
         }
         HeaderLookup::Several => Err(DeliveryRejection::ContentType),
+    }
+}
+
+/// This text in lower case; most senders write it so.
+fn in_lower_case(text: &[u8]) -> Cow<'_, str> {
+    match String::from_utf8_lossy(text) {
+        text if text.bytes().any(|byte| byte.is_ascii_uppercase()) => Cow::Owned(text.to_ascii_lowercase()),
+        text => text,
     }
 }

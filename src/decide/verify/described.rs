@@ -25,6 +25,12 @@ const BASE64_SECRET: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
+/// Base64 for URLs, which is mostly written without padding.
+const BASE64_URL: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::URL_SAFE,
+    GeneralPurposeConfig::new().with_encode_padding(false).with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
 /// A signature as described in the config.
 #[derive(Clone, Debug)]
 pub struct DescribedSignature {
@@ -97,6 +103,8 @@ pub enum SignatureEncoding {
     Hex,
     /// Base64, with padding.
     Base64,
+    /// Base64 for URLs; padding is optional.
+    Base64Url,
 }
 
 /// How a secret is written where the sender shows it.
@@ -106,15 +114,27 @@ pub enum SecretEncoding {
     Text,
     /// The key is in base64.
     Base64,
+    /// The key is in base64 for URLs.
+    Base64Url,
     /// The key is in hex.
     Hex,
 }
 
 impl SignatureEncoding {
+    /// Its display name.
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Self::Hex => "hex",
+            Self::Base64 => "base64",
+            Self::Base64Url => "base64url",
+        }
+    }
+
     pub(super) fn decode(self, text: &str) -> Option<Vec<u8>> {
         match self {
             Self::Hex => hex::decode(text).ok(),
             Self::Base64 => STANDARD.decode(text).ok(),
+            Self::Base64Url => BASE64_URL.decode(text).ok(),
         }
     }
 
@@ -122,6 +142,7 @@ impl SignatureEncoding {
         match self {
             Self::Hex => hex::encode(bytes),
             Self::Base64 => STANDARD.encode(bytes),
+            Self::Base64Url => BASE64_URL.encode(bytes),
         }
     }
 }
@@ -132,6 +153,7 @@ impl SecretEncoding {
         let (decoded, what) = match self {
             Self::Text => return Ok(secret.to_vec()),
             Self::Base64 => (BASE64_SECRET.decode(secret).ok(), "base64"),
+            Self::Base64Url => (BASE64_URL.decode(secret).ok(), "base64url"),
             Self::Hex => (hex::decode(secret).ok(), "hex"),
         };
         let key = decoded.ok_or_else(|| format!("the secret is not {what}"))?;

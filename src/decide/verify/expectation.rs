@@ -62,9 +62,11 @@ impl DescribedSignature {
             (SignatureKeys::Hmac { hash, .. }, SignatureEncoding::Base64) => {
                 format!("base64, {} characters", 4 * hash.bytes().div_ceil(3))
             }
+            (SignatureKeys::Hmac { hash, .. }, SignatureEncoding::Base64Url) => {
+                format!("base64url, {} characters", (4 * hash.bytes()).div_ceil(3))
+            }
             (SignatureKeys::Public(keys), encoding) => {
-                let encoding = if encoding == SignatureEncoding::Hex { "hex" } else { "base64" };
-                format!("{encoding}, {}", keys.algorithm().words())
+                format!("{}, {}", encoding.words(), keys.algorithm().words())
             }
         };
         let time = match (&self.timestamp, self.timestamp_format) {
@@ -146,7 +148,7 @@ impl DescribedSignature {
     /// What is wrong with these signatures, as far as they could be decoded.
     fn form_difference(&self, decoded: &[Vec<u8>]) -> Option<String> {
         if decoded.is_empty() {
-            let encoding = if self.encoding == SignatureEncoding::Hex { "hex" } else { "base64" };
+            let encoding = self.encoding.words();
             let prefix = if self.prefix.is_empty() { String::new() } else { format!("{} and ", self.prefix) };
             return Some(format!("no signature of the form {prefix}{encoding}"));
         }

@@ -28,7 +28,8 @@ pub(super) struct GithubScheme(pub(super) SourceSecrets);
 impl Scheme for GithubScheme {
     fn matching_key(&self, delivery: &Delivery<'_>) -> Result<Option<MatchedKey>, DeliveryRejection> {
         let hex = credential(delivery, SIGNATURE)?.strip_prefix(PREFIX).ok_or(DeliveryRejection::BadSignature)?;
-        let theirs = hex::decode(hex).map_err(|_| DeliveryRejection::BadSignature)?;
+        let mut theirs = [0; 32];
+        hex::decode_to_slice(hex, &mut theirs).map_err(|_| DeliveryRejection::BadSignature)?;
         let message = SignedMessage { pieces: &[delivery.body], body: Some(0) };
         self.0.verify_message(HmacHash::Sha256, message, &[theirs]).map(Some)
     }

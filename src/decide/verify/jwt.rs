@@ -89,6 +89,14 @@ fn parse(token: &str) -> Option<TokenParts<'_>> {
     plain.then_some(TokenParts { message, header, claims, payload, signature })
 }
 
+/// The ways in which Google writes its name in `iss`: it documents both.
+const GOOGLE: [&str; 2] = ["https://accounts.google.com", "accounts.google.com"];
+
+/// Whether a token's claim `iss` names this issuer.
+fn is_issuer(issuer: &str, claim: Option<&str>) -> bool {
+    claim.is_some_and(|claim| claim == issuer || GOOGLE.contains(&issuer) && GOOGLE.contains(&claim))
+}
+
 /// A time in the claims of a token.
 enum ClaimedTime {
     Absent,
@@ -192,7 +200,7 @@ impl JwtScheme {
     /// The first claim that is not as it should be.
     fn claims_difference(&self, claims: &Map<String, Json>, delivery: &Delivery<'_>) -> Option<String> {
         let text = |name: &str| claims.get(name).and_then(Json::as_str);
-        if self.issuer.as_deref().is_some_and(|issuer| text("iss") != Some(issuer)) {
+        if self.issuer.as_deref().is_some_and(|issuer| !is_issuer(issuer, text("iss"))) {
             return Some(another(claims, "iss"));
         }
         let meant = self.audience.as_deref().is_none_or(|audience| match claims.get("aud") {

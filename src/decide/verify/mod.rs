@@ -59,7 +59,7 @@ pub use signed_text::{SignedPiece, SignedText, SignedUrl, TimestampFormat};
 use standard::StandardWebhooksScheme;
 pub use standard::is_standard_header;
 use token::{TokenForm, TokenScheme};
-pub use twilio::TwilioScheme;
+pub use twilio::{TwilioBodies, TwilioScheme};
 
 /// How a source's deliveries are verified: a scheme, with keys that all senders share or with keys of each caller.
 #[derive(Clone, Debug)]
@@ -226,6 +226,12 @@ impl VerificationScheme {
         tolerance: Duration,
     ) -> Result<Self, String> {
         StandardWebhooksScheme::new(secrets, encoding, tolerance).map(Self::new)
+    }
+
+    /// Standard Webhooks of a sender that signs with a private key (`v1a`), with these public keys, as senders show them:
+    /// `whpk_` and base64. An error is a sentence.
+    pub fn standard_webhooks_public(keys: &[Vec<u8>], tolerance: Duration) -> Result<Self, String> {
+        StandardWebhooksScheme::with_public_keys(keys, tolerance).map(Self::new)
     }
 
     /// The same scheme, with a secret for each caller. Its own secret is then one that is not known anywhere.
@@ -512,6 +518,11 @@ impl VerificationScheme {
     /// The parameter of the query with the sender's token, if there, and the token: a secret, for who sends in its name.
     pub fn token_in_query(&self) -> Option<(&str, Cow<'_, str>)> {
         self.scheme.token_in_query()
+    }
+
+    /// The parameter of the query with the digest of this body, if the sender adds one, and the digest.
+    pub fn digest_in_query(&self, body: &[u8]) -> Option<(&str, String)> {
+        self.scheme.digest_in_query(body)
     }
 
     /// The time that the sender signed with the body, where it is outside of the body.

@@ -118,6 +118,11 @@ pub trait Scheme: fmt::Debug + Send + Sync {
         None
     }
 
+    /// The parameter of the query with the digest of this body, if the sender adds one, and the digest.
+    fn digest_in_query(&self, _body: &[u8]) -> Option<(&str, String)> {
+        None
+    }
+
     /// Where this scheme's senders put their delivery id, if they all do, and whether it is signed.
     fn delivery_id(&self) -> Option<DeliveryIdLocation> {
         None

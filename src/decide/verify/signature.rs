@@ -112,7 +112,7 @@ impl SourceSecrets {
         &self,
         hash: HmacHash,
         pieces: &[&[u8]],
-        signatures: &[Vec<u8>],
+        signatures: &[impl AsRef<[u8]>],
     ) -> Result<MatchedKey, DeliveryRejection> {
         self.verify_message(hash, SignedMessage { pieces, body: None }, signatures)
     }
@@ -122,10 +122,10 @@ impl SourceSecrets {
         &self,
         hash: HmacHash,
         message: SignedMessage<'_>,
-        signatures: &[Vec<u8>],
+        signatures: &[impl AsRef<[u8]>],
     ) -> Result<MatchedKey, DeliveryRejection> {
-        let whole: Vec<_> = signatures.iter().filter(|signature| signature.len() == hash.bytes()).collect();
-        if whole.is_empty() {
+        let whole = || signatures.iter().map(AsRef::as_ref).filter(|signature| signature.len() == hash.bytes());
+        if whole().next().is_none() {
             return Err(DeliveryRejection::BadSignature);
         }
         let body_digest = Cell::new(None);
@@ -139,7 +139,7 @@ impl SourceSecrets {
                 }
                 _ => secret.mac(hash, message.pieces),
             };
-            whole.iter().any(|signature| verify_slices_are_equal(mac.as_ref(), signature).is_ok())
+            whole().any(|signature| verify_slices_are_equal(mac.as_ref(), signature).is_ok())
         })?;
         Ok(MatchedKey { body_digest: body_digest.get(), ..matched })
     }

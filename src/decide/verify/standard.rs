@@ -1,7 +1,9 @@
-//! Verifies Standard Webhooks (originally Svix's scheme): HMAC-SHA256 of `id.timestamp.body`, in base64.
+//! Verifies Standard Webhooks (originally Svix's scheme): HMAC-SHA256 of `id.timestamp.body`, in base64, as `v1`; or its
+//! Ed25519 signature, as `v1a`.
 
 use super::described::SecretEncoding;
 use super::expectation::{ANOTHER_SIGNATURE, age_found, header_found};
+use super::public_key::{PublicKeyAlgorithm, PublicKeys};
 use super::scheme::{Scheme, SignedContent};
 use super::signature::{HmacHash, MatchedKey, SignedMessage, SourceSecrets, is_secret_key};
 use super::{check_timestamp, credential, seconds};
@@ -20,13 +22,45 @@ use std::sync::Arc;
 /// Standard Webhooks.
 #[derive(Clone, Debug)]
 pub(super) struct StandardWebhooksScheme {
-    /// The decoded secrets.
-    secrets: SourceSecrets,
-    /// How senders hand them out; in base64 after `whsec_`, as the standard says, or in a way of their own.
-    encoding: SecretEncoding,
+    keys: StandardKeys,
     /// How far the time may be off, either way.
     tolerance: Duration,
 }
+
+/// What signatures are verified with. A source has one kind of them, so that no sender can choose the other.
+#[derive(Clone, Debug)]
+enum StandardKeys {
+    /// `v1`: a shared secret.
+    Hmac {
+        /// The decoded secrets.
+        secrets: SourceSecrets,
+        /// How senders hand them out; in base64 after `whsec_`, as the standard says, or in a way of their own.
+        encoding: SecretEncoding,
+    },
+    /// `v1a`: the sender's public keys for Ed25519.
+    Public(PublicKeys),
+}
+
+impl StandardKeys {
+    /// What stands before a signature in the list.
+    fn version(&self) -> &'static str {
+        match self {
+            Self::Hmac { .. } => "v1",
+            Self::Public(_) => "v1a",
+        }
+    }
+
+    /// The bytes of a signature.
+    fn signature_bytes(&self) -> usize {
+        match self {
+            Self::Hmac { .. } => HmacHash::Sha256.bytes(),
+            Self::Public(_) => ED25519_BYTES,
+        }
+    }
+}
+
+/// The length of an Ed25519 signature.
+const ED25519_BYTES: usize = 64;
 
 /// The names of the three headers: the standard's or Svix's.
 struct SignatureHeaderNames {
@@ -80,10 +114,40 @@ impl StandardWebhooksScheme {
     pub(super) fn new(secrets: &[Vec<u8>], encoding: SecretEncoding, tolerance: Duration) -> Result<Self, String> {
         let decode = |secret: &Vec<u8>| match encoding {
             SecretEncoding::Base64 => decode_secret(secret),
-            SecretEncoding::Text | SecretEncoding::Hex => encoding.decode(secret),
+            SecretEncoding::Text | SecretEncoding::Base64Url | SecretEncoding::Hex => encoding.decode(secret),
         };
         let decoded = secrets.iter().map(decode).collect::<Result<_, _>>()?;
-        Ok(Self { secrets: SourceSecrets::new(decoded), encoding, tolerance })
+        Ok(Self { keys: StandardKeys::Hmac { secrets: SourceSecrets::new(decoded), encoding }, tolerance })
+    }
+
+    /// Standard Webhooks with these public keys, as senders show them. An error is a sentence.
+    pub(super) fn with_public_keys(keys: &[Vec<u8>], tolerance: Duration) -> Result<Self, String> {
+        let bare = |key: &Vec<u8>| {
+            if key.starts_with(b"whsk_") || key.starts_with(b"whsec_") {
+                return Err("it is a secret of the sender (`whsk_`, `whsec_`), and no public key".to_owned());
+            }
+            Ok(key.strip_prefix(b"whpk_").unwrap_or(key).to_vec())
+        };
+        let keys = keys.iter().map(bare).collect::<Result<Vec<_>, _>>()?;
+        let keys = StandardKeys::Public(PublicKeys::new(PublicKeyAlgorithm::Ed25519, &keys)?);
+        Ok(Self { keys, tolerance })
+    }
+
+    /// The headers of a genuine delivery, signed in this way.
+    fn headers(
+        &self,
+        id: &str,
+        at: Timestamp,
+        body: &[u8],
+        sign: impl FnOnce(&[&[u8]]) -> Option<Vec<u8>>,
+    ) -> Vec<(String, String)> {
+        let stamp = seconds(at);
+        let signature = sign(&[id.as_bytes(), b".", stamp.as_bytes(), b".", body]);
+        let version = self.keys.version();
+        let signature = signature.map(|signature| format!("{version},{}", STANDARD.encode(signature)));
+        let mut headers = vec![(WEBHOOK.id.to_owned(), id.to_owned()), (WEBHOOK.timestamp.to_owned(), stamp)];
+        headers.extend(signature.map(|signature| (WEBHOOK.signature.to_owned(), signature)));
+        headers
     }
 }
 
@@ -97,18 +161,42 @@ impl Scheme for StandardWebhooksScheme {
             return Err(DeliveryRejection::BadSignature);
         }
         check_timestamp(parse_seconds(stamp).ok_or(DeliveryRejection::BadSignature)?, delivery.wall, self.tolerance)?;
-        let theirs = signatures(credential(delivery, names.signature)?)?;
+        let theirs = signatures(credential(delivery, names.signature)?, self.keys.version())?;
         let pieces: [&[u8]; 5] = [id.as_bytes(), b".", stamp.as_bytes(), b".", delivery.body];
-        let message = SignedMessage { pieces: &pieces, body: Some(4) };
-        self.secrets.verify_message(HmacHash::Sha256, message, &theirs).map(Some)
+        match &self.keys {
+            StandardKeys::Hmac { secrets, .. } => {
+                let message = SignedMessage { pieces: &pieces, body: Some(4) };
+                secrets.verify_message(HmacHash::Sha256, message, &theirs).map(Some)
+            }
+            StandardKeys::Public(keys) => keys.verify_signature(&pieces, &theirs).map(Some),
+        }
     }
 
     fn proof(&self, id: &str, at: Timestamp, body: &[u8]) -> Vec<(String, String)> {
-        let stamp = seconds(at);
-        let mac = self.secrets.sign(HmacHash::Sha256, &[id.as_bytes(), b".", stamp.as_bytes(), b".", body]);
-        let mut headers = vec![(WEBHOOK.id.to_owned(), id.to_owned()), (WEBHOOK.timestamp.to_owned(), stamp)];
-        headers.extend(mac.map(|mac| (WEBHOOK.signature.to_owned(), format!("v1,{}", STANDARD.encode(mac)))));
-        headers
+        match &self.keys {
+            StandardKeys::Hmac { secrets, .. } => {
+                let sign = |message: &[&[u8]]| Some(secrets.sign(HmacHash::Sha256, message)?.as_ref().to_vec());
+                self.headers(id, at, body, sign)
+            }
+            StandardKeys::Public(_) => self.headers(id, at, body, |_| None),
+        }
+    }
+
+    fn proof_by(
+        &self,
+        id: &str,
+        at: Timestamp,
+        body: &[u8],
+        sign: &dyn Fn(&[u8]) -> Option<Vec<u8>>,
+    ) -> Vec<(String, String)> {
+        self.headers(id, at, body, |message| sign(&message.concat()))
+    }
+
+    fn private_key(&self) -> Option<PublicKeyAlgorithm> {
+        match &self.keys {
+            StandardKeys::Hmac { .. } => None,
+            StandardKeys::Public(keys) => Some(keys.algorithm()),
+        }
     }
 
     fn covers(&self) -> SignedContent {
@@ -116,13 +204,17 @@ impl Scheme for StandardWebhooksScheme {
     }
 
     fn words(&self) -> String {
-        "a Standard Webhooks signature (SHA-256)".into()
+        match &self.keys {
+            StandardKeys::Hmac { .. } => "a Standard Webhooks signature (SHA-256)".into(),
+            StandardKeys::Public(_) => "a Standard Webhooks signature (Ed25519)".into(),
+        }
     }
 
     fn expected(&self) -> Option<String> {
         let SignatureHeaderNames { id, timestamp, signature } = WEBHOOK;
+        let (version, length) = (self.keys.version(), self.keys.signature_bytes().div_ceil(3) * 4);
         Some(format!(
-            "headers {id}, {timestamp} (seconds) and {signature} (v1, and base64, 44 characters) over \
+            "headers {id}, {timestamp} (seconds) and {signature} ({version}, and base64, {length} characters) over \
              {{id}}.{{timestamp}}.{{body}}, or the same with svix-"
         ))
     }
@@ -143,9 +235,11 @@ impl Scheme for StandardWebhooksScheme {
         if let Some(found) = age_found(time, delivery.wall, self.tolerance) {
             return Some(found);
         }
-        let theirs = credential(delivery, names.signature).and_then(signatures).unwrap_or_default();
-        let whole = theirs.iter().any(|signature| signature.len() == HmacHash::Sha256.bytes());
-        Some(if whole { ANOTHER_SIGNATURE } else { "no whole v1 signature" }.to_owned())
+        let version = self.keys.version();
+        let list = credential(delivery, names.signature);
+        let theirs = list.and_then(|list| signatures(list, version)).unwrap_or_default();
+        let whole = theirs.iter().any(|signature| signature.len() == self.keys.signature_bytes());
+        Some(if whole { ANOTHER_SIGNATURE.to_owned() } else { format!("no whole {version} signature") })
     }
 
     fn credential_places(&self) -> Vec<FieldLocation> {
@@ -153,11 +247,24 @@ impl Scheme for StandardWebhooksScheme {
     }
 
     fn secrets(&self) -> Option<&SourceSecrets> {
-        Some(&self.secrets)
+        match &self.keys {
+            StandardKeys::Hmac { secrets, .. } => Some(secrets),
+            StandardKeys::Public(_) => None,
+        }
+    }
+
+    fn has_key(&self) -> bool {
+        match &self.keys {
+            StandardKeys::Hmac { secrets, .. } => secrets.any(),
+            StandardKeys::Public(keys) => keys.any(),
+        }
     }
 
     fn with_secrets(&self, secrets: Vec<Vec<u8>>) -> Result<Arc<dyn Scheme>, String> {
-        Ok(Arc::new(Self::new(&secrets, self.encoding, self.tolerance)?))
+        Ok(Arc::new(match &self.keys {
+            StandardKeys::Hmac { encoding, .. } => Self::new(&secrets, *encoding, self.tolerance)?,
+            StandardKeys::Public(_) => Self::with_public_keys(&secrets, self.tolerance)?,
+        }))
     }
 
     fn ignoring_age(&self) -> Option<Arc<dyn Scheme>> {
@@ -193,12 +300,12 @@ impl Scheme for StandardWebhooksScheme {
     }
 }
 
-/// Parses `v1,… v1,…`: other versions are skipped, and so is what is not base64.
-fn signatures(list: &str) -> Result<Vec<Vec<u8>>, DeliveryRejection> {
+/// Parses `v1,… v1,…`: other versions than this one are skipped, and so is what is not base64.
+fn signatures(list: &str, version: &str) -> Result<Vec<Vec<u8>>, DeliveryRejection> {
     if list.split(' ').count() > limits::SIGNATURES_MAX {
         return Err(DeliveryRejection::BadSignature);
     }
-    let ours = list.split(' ').filter_map(|entry| entry.strip_prefix("v1,"));
+    let ours = list.split(' ').filter_map(|entry| entry.strip_prefix(version)?.strip_prefix(','));
     Ok(ours.filter_map(|base64| STANDARD.decode(base64).ok()).collect())
 }
 
@@ -210,9 +317,13 @@ fn parse_seconds(text: &str) -> Option<Timestamp> {
 
 /// Decodes the key of a `whsec_…`. An error is a sentence, and never shows the secret.
 fn decode_secret(secret: &[u8]) -> Result<Vec<u8>, String> {
-    if secret.starts_with(b"whsk_") || secret.starts_with(b"whpk_") {
+    if secret.starts_with(b"whpk_") {
+        return Err("it is a public key, for `v1a` signatures: write it as `public_key`, instead of `secret`".into());
+    }
+    if secret.starts_with(b"whsk_") {
         return Err(
-            "the secret is a key for `v1a` signatures (`whsk_`, `whpk_`); only `whsec_` secrets are known".into()
+            "it is the sender's private key, for `v1a` signatures: write its public key (`whpk_…`) as `public_key`"
+                .into(),
         );
     }
     // Supabase shows the version in front of it.

@@ -25,6 +25,17 @@ pub struct TwilioScheme {
     pub secrets: SourceSecrets,
     /// The public URL of the source, as it is set at Twilio.
     pub url: String,
+    /// Which bodies count.
+    pub bodies: TwilioBodies,
+}
+
+/// The bodies that a source takes from Twilio.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TwilioBodies {
+    /// Forms, whose values are signed, and others by their digest. In doubt no value of a form is proven.
+    Forms,
+    /// Only those whose digest is signed: the whole body is then proven.
+    ByDigest,
 }
 
 const HEADER: &str = "x-twilio-signature";
@@ -37,15 +48,43 @@ const BODY_DIGEST: &str = "bodySHA256=";
 const FIRST: [&[u8]; 2] = [b"AccountSidAC", b"CallSidCA"];
 
 impl TwilioScheme {
+    /// The same URL with the port of its scheme, or without its port: Twilio signs either, and its own libraries try both.
+    fn with_other_port(&self) -> Option<String> {
+        let (scheme, rest) = self.url.split_once("://")?;
+        let (host, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        // A colon inside brackets is a part of an address.
+        let bare = match host.rsplit_once(':') {
+            Some((bare, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => Some(bare),
+            _ => None,
+        };
+        let port = if scheme == "https" { 443 } else { 80 };
+        Some(bare.map_or_else(|| format!("{scheme}://{host}:{port}{path}"), |bare| format!("{scheme}://{bare}{path}")))
+    }
+
+    /// The query that the sender adds for the digest of this body.
+    fn digest_query(body: &[u8]) -> String {
+        format!("{BODY_DIGEST}{}", hex::encode(digest(&SHA256, body)))
+    }
+
+    /// What separates the configured URL from a parameter that is added.
+    fn separator(&self) -> char {
+        if self.url.contains('?') { '&' } else { '?' }
+    }
+
     /// What was signed, in pieces. The query decides how the body is read, because it is signed as well: nothing else may
     /// be in it than the configured one and the body's digest. An error says what is not as it should be.
     fn message<'m>(&'m self, query: &str, body: &'m [u8]) -> Result<Vec<Cow<'m, [u8]>>, &'static str> {
         const OTHER_QUERY: &str = "a query that is not that of the signed URL";
         let configured = self.url.split_once('?').map(|(_, query)| query);
         if query == configured.unwrap_or_default() {
-            return self.with_form(body);
+            return match self.bodies {
+                TwilioBodies::Forms => self.with_form(body),
+                TwilioBodies::ByDigest => {
+                    Err("no bodySHA256 in the query: Twilio sends one with a body that is no form")
+                }
+            };
         }
-        let separator = if configured.is_some() { "&" } else { "?" };
+        let separator = self.separator();
         let added = match configured {
             Some(configured) => query.strip_prefix(configured).and_then(|rest| rest.strip_prefix('&')),
             None => Some(query),
@@ -80,22 +119,48 @@ impl Scheme for TwilioScheme {
         let theirs = SignatureEncoding::Base64.decode(credential(delivery, HEADER)?);
         // The form is not read for what cannot be a signature.
         let theirs = theirs.filter(|theirs| theirs.len() == HASH.bytes()).ok_or(BAD)?;
-        let message = self.message(delivery.query, delivery.body).map_err(|_| BAD)?;
-        self.secrets.verify_signature(HASH, &slices(&message), &[theirs]).map(Some)
+        let mut message = self.message(delivery.query, delivery.body).map_err(|_| BAD)?;
+        let theirs = [theirs];
+        let found = self.secrets.verify_signature(HASH, &slices(&message), &theirs);
+        if let (Err(_), Some(other)) = (&found, self.with_other_port()) {
+            let rest = message[0][self.url.len()..].to_vec();
+            message[0] = Cow::Owned([other.as_bytes(), &rest].concat());
+            return self.secrets.verify_signature(HASH, &slices(&message), &theirs).map(Some);
+        }
+        found.map(Some)
     }
 
     fn proof(&self, _: &str, _: Timestamp, body: &[u8]) -> Vec<(String, String)> {
-        let mac = self.with_form(body).ok().and_then(|message| self.secrets.sign(HASH, &slices(&message)));
+        let message = match self.bodies {
+            TwilioBodies::Forms => self.with_form(body).ok(),
+            TwilioBodies::ByDigest => {
+                let url = format!("{}{}{}", self.url, self.separator(), Self::digest_query(body));
+                Some(vec![Cow::Owned(url.into_bytes())])
+            }
+        };
+        let mac = message.and_then(|message| self.secrets.sign(HASH, &slices(&message)));
         let signature = mac.map(|mac| SignatureEncoding::Base64.encode(mac.as_ref()));
         signature.map(|signature| (HEADER.to_owned(), signature)).into_iter().collect()
     }
 
     fn covers(&self) -> SignedContent {
-        SignedContent::Form
+        match self.bodies {
+            TwilioBodies::Forms => SignedContent::Form,
+            TwilioBodies::ByDigest => SignedContent::Body,
+        }
+    }
+
+    fn digest_in_query(&self, body: &[u8]) -> Option<(&str, String)> {
+        let digest = Self::digest_query(body);
+        (self.bodies == TwilioBodies::ByDigest).then(|| {
+            let name = BODY_DIGEST.trim_end_matches('=');
+            (name, digest[BODY_DIGEST.len()..].to_owned())
+        })
     }
 
     fn signed_text(&self, delivery: &Delivery<'_>) -> Option<Vec<u8>> {
-        self.message(delivery.query, delivery.body).ok().map(|pieces| pieces.concat())
+        let is_form = self.bodies == TwilioBodies::Forms;
+        is_form.then(|| self.message(delivery.query, delivery.body).ok().map(|pieces| pieces.concat()))?
     }
 
     fn words(&self) -> String {
@@ -103,7 +168,11 @@ impl Scheme for TwilioScheme {
     }
 
     fn expected(&self) -> Option<String> {
-        Some(format!("header {HEADER} (base64, 28 characters) over {} and the names and values of the form", self.url))
+        let what = match self.bodies {
+            TwilioBodies::Forms => "and the names and values of the form",
+            TwilioBodies::ByDigest => "with bodySHA256, the digest of the body, in its query",
+        };
+        Some(format!("header {HEADER} (base64, 28 characters) over {} {what}", self.url))
     }
 
     fn found(&self, delivery: &Delivery<'_>) -> Option<String> {

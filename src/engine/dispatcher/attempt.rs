@@ -48,7 +48,7 @@ impl Dispatcher {
         }
         Box::pin(self.act_and_settle(&lane, event, payload, &lease, &mut spot)).await;
         drop((at_it, spot));
-        lane.queue_of(part).wake.notify_one();
+        lane.queue_of(part).attempt_ended();
     }
 
     async fn act_and_settle(

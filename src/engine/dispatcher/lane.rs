@@ -9,6 +9,7 @@ use crate::decide::time::Duration;
 use crate::registry::RegistryLookup;
 use crate::store::DueQuery;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 /// A route with its action and its concurrency limits.
@@ -32,6 +33,8 @@ pub(super) struct ReceiverQueue {
     at_once: u32,
     pub(super) permits: Arc<Semaphore>,
     pub(super) wake: Notify,
+    /// Whether there may be due events that the last look did not start.
+    is_behind: AtomicBool,
 }
 
 /// How long a queue with a backlog waits, at least and at most, for attempts to end, so that the next write starts
@@ -40,6 +43,29 @@ const GATHER_MIN: Duration = Duration::from_millis(10);
 const GATHER_MAX: Duration = Duration::from_millis(100);
 
 impl ReceiverQueue {
+    fn new(part: u16, at_once: usize) -> Self {
+        let permits = Arc::new(Semaphore::new(at_once));
+        let at_once = u32::try_from(at_once).unwrap_or(u32::MAX);
+        Self { part, at_once, permits, wake: Notify::new(), is_behind: AtomicBool::new(true) }
+    }
+
+    /// A look at the store begins.
+    pub(super) fn begin_look(&self) {
+        self.is_behind.store(true, Ordering::SeqCst);
+    }
+
+    /// The last look has started all that was due. What becomes due later wakes the queue itself.
+    pub(super) fn caught_up(&self) {
+        self.is_behind.store(false, Ordering::SeqCst);
+    }
+
+    /// An attempt has ended. Wakes the queue if it is behind: there is a permit, and its receiver may be healthy again.
+    pub(super) fn attempt_ended(&self) {
+        if self.is_behind.load(Ordering::SeqCst) {
+            self.wake.notify_one();
+        }
+    }
+
     /// Waits a moment until a quarter of the attempts may begin. Where attempts end one by one, a query and a write for
     /// each would cost more than they are worth. The moment is twice what the last write took: the more nodes share a
     /// database, the longer each write takes, and the more events each write must start for all nodes together to be as
@@ -92,9 +118,7 @@ impl Lane {
         };
         let queue = |part| {
             let own = action.as_ref().and_then(|action| action.concurrency_limit(part));
-            let at_once = own.unwrap_or(route.max_concurrency);
-            let permits = Arc::new(Semaphore::new(at_once));
-            ReceiverQueue { part, at_once: u32::try_from(at_once).unwrap_or(u32::MAX), permits, wake: Notify::new() }
+            ReceiverQueue::new(part, own.unwrap_or(route.max_concurrency))
         };
         let queues = (0..parts).map(queue).collect();
         Self { source, route, action, lookup: None, health: None, queues }
@@ -119,8 +143,8 @@ impl Lane {
 
     /// A lane on which this node never acts: other nodes do.
     pub fn closed(source: Arc<Source>, route: Arc<Route>) -> Self {
-        let queue = ReceiverQueue { part: 0, at_once: 0, permits: Arc::new(Semaphore::new(0)), wake: Notify::new() };
-        Self { source, route, action: None, lookup: None, health: None, queues: vec![queue] }
+        let queues = vec![ReceiverQueue::new(0, 0)];
+        Self { source, route, action: None, lookup: None, health: None, queues }
     }
 
     /// The kind of action of its attempts; `None`: events are only recorded.
@@ -179,6 +203,7 @@ mod tests {
     use super::*;
     use crate::action::{ActionFuture, Attempt};
     use crate::decide::circuit_breaker::{CircuitBreaker, ReceiverHealth};
+    use futures_util::FutureExt as _;
     use std::sync::Mutex;
 
     const NOW: Duration = Duration::from_secs(100);
@@ -220,5 +245,19 @@ mod tests {
         second.begin();
         drop(second);
         assert!(spot().is_none(), "it is being probed");
+    }
+
+    #[test]
+    fn the_end_of_an_attempt_wakes_only_a_queue_that_may_have_left_due_events() {
+        let queue = ReceiverQueue::new(0, 1);
+        let wakes = || {
+            queue.attempt_ended();
+            queue.wake.notified().now_or_never().is_some()
+        };
+        assert!(wakes(), "it has not looked yet");
+        queue.caught_up();
+        assert!(!wakes());
+        queue.begin_look();
+        assert!(wakes(), "it is not known yet what the look finds");
     }
 }

@@ -440,6 +440,7 @@ impl Dispatcher {
         first: OwnedSemaphorePermit,
     ) -> (Duration, BacklogHint) {
         let limit = 1 + queue.permits.available_permits();
+        queue.begin_look();
         let asked = tokio::time::Instant::now();
         let due = self.0.store.due(lane.look(queue), limit).await;
         self.0.metrics.store_call(StoreOp::Due, asked.elapsed(), due.is_ok());
@@ -448,6 +449,7 @@ impl Dispatcher {
             Err(error) => return (log_and_pause(&error), BacklogHint::No),
         };
         let full = due.events.len() == limit;
+        let mut has_all = !full;
         let mut pause = if full { Duration::ZERO } else { self.until(due.next) };
         let (now, step) = (self.0.store.now(), self.start_step(lane));
         let (mut permit, mut spots) = (Some(first), Vec::new());
@@ -466,7 +468,7 @@ impl Dispatcher {
                 },
             };
             let Some(permit) = permit.take().or_else(|| queue.permits.clone().try_acquire_owned().ok()) else {
-                pause = Duration::ZERO;
+                (pause, has_all) = (Duration::ZERO, false);
                 break;
             };
             // A receiver whose circuit is open is not called: its events wait as they are, and no attempt is spent.
@@ -476,18 +478,26 @@ impl Dispatcher {
                 }
                 Ok(spot) => drop(self.0.tasks.spawn(self.clone().start(event, start.clone(), spot))),
                 Err(rest) => {
-                    pause = rest;
+                    (pause, has_all) = (rest, false);
                     break;
                 }
             }
         }
-        let Some(step) = step else { return (pause, BacklogHint::No) };
         let wanted = spots.len();
-        match self.start_together(lane, queue, step, spots).await {
+        let started = match step {
+            Some(step) => self.start_together(lane, queue, step, spots).await,
+            None => Ok(0),
+        };
+        match started {
             Ok(started) if full && started == limit => (pause, BacklogHint::Yes),
             // Other nodes have locked all of these events, and will release them soon.
             Ok(0) if wanted > 0 => (pause.max(HELD_ELSEWHERE), BacklogHint::No),
-            Ok(_) => (pause, BacklogHint::No),
+            Ok(started) => {
+                if has_all && started == wanted {
+                    queue.caught_up();
+                }
+                (pause, BacklogHint::No)
+            }
             Err(error) => (log_and_pause(&error), BacklogHint::No),
         }
     }

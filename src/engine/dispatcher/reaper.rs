@@ -116,12 +116,8 @@ impl Dispatcher {
         let keeps = Arc::new(self.0.keeps.with_stored(&*self.0.store).await?);
         let until = tokio::time::Instant::now() + limits::FORGET_EVERY;
         let pace = self.0.store.sweep_pace();
-        let least = match sweep {
-            SweepTrigger::Background => 1,
-            SweepTrigger::Asked => limits::FORGET_BATCH,
-        };
-        let mut batch = pace.first().max(least);
-        for batches in 1.. {
+        let mut batch = pace.first();
+        loop {
             let asked = tokio::time::Instant::now();
             let swept = self.0.store.forget(keeps.clone(), batch).await;
             // What was removed counts, even if the batch failed later.
@@ -133,14 +129,17 @@ impl Dispatcher {
                 SweepTrigger::Background => {
                     (pace.pause_after(asked.elapsed()), some.fills(batch), tokio::time::Instant::now() >= until)
                 }
-                SweepTrigger::Asked => {
-                    (Duration::ZERO, some != ForgetCounts::default(), batches >= limits::FORGET_BATCHES_MAX)
-                }
+                // Someone waits for it: it rests no longer than it works.
+                SweepTrigger::Asked => (
+                    pace.pause_after(asked.elapsed()).min(asked.elapsed()),
+                    some != ForgetCounts::default(),
+                    freed.events + freed.bodies >= limits::FORGOTTEN_AT_ONCE_MAX,
+                ),
             };
             if !more || enough {
                 return Ok(more);
             }
-            batch = pace.next(batch).max(least);
+            batch = pace.next(batch);
             if self.0.stopping.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
                 break;
             }
@@ -154,7 +153,7 @@ impl Dispatcher {
 enum SweepTrigger {
     /// With pauses, until a batch is not full. A sweep that takes longer than its interval is reported as several.
     Background,
-    /// Without pauses, until nothing is left.
+    /// With shorter pauses, until nothing is left.
     Asked,
 }
 

@@ -399,7 +399,7 @@ async fn what_a_sweep_has_deleted_before_it_fails_is_counted() {
     let keeps = Arc::new(RetentionPolicies { sources: [("a".into(), kept), ("b".into(), kept)].into() });
     // The events of each source are deleted in one write. The second one fails.
     store.fails_after.store(1, Ordering::Relaxed);
-    let failed = retention::sweep_all(&store, &keeps).await.expect_err("told to fail");
+    let failed = retention::sweep_all(&store, &keeps, retention::SweepCompany::None).await.expect_err("told to fail");
     let left = store.list(EventQuery { limit: 10, ..EventQuery::default() }).await.expect("it reads");
     assert_eq!((failed.freed, left.len()), (ForgetCounts { events: 3, bodies: 0 }, 3));
     assert!(failed.to_string().ends_with("; 3 events and 0 bodies were forgotten before that"), "{failed}");

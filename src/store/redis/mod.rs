@@ -480,6 +480,11 @@ impl VersionedBackend for RedisStore {
         BatchStart::AtOnce
     }
 
+    /// One read and one script call do both.
+    fn shares_commits(&self) -> bool {
+        true
+    }
+
     /// A sweep that is behind deletes more in each write: it must keep up with claims, which come up to 512 in each.
     fn swept_at_once(&self, many: usize) -> usize {
         (many / 4).clamp(SWEPT_AT_ONCE_MIN, SWEPT_AT_ONCE_MAX)

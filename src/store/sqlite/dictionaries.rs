@@ -97,11 +97,12 @@ impl SqliteLedger<'_> {
         let by = self.at.expiry;
         let mut all = self.db.prepare_cached("select id, source, retired, arrived from dictionaries")?;
         let read = |row: &Row<'_>| {
-            let source: String = row.get(1)?;
-            let arrived = Timestamp(row.get(3)?);
-            let kept = keeps.sources.get(&*source);
+            // What is damaged goes as soon as no body needs it.
+            let kept = row.get_ref(1)?.as_str().ok().and_then(|source| keeps.sources.get(source));
+            let (is_retired, arrived) =
+                (row.get(2).unwrap_or(true), row.get(3).map_or(Timestamp::default(), Timestamp));
             let age = kept.map_or(DictionaryAge::InUse, |kept| body_dictionary::age(arrived, kept.body, by));
-            Ok((DictionaryId(row.get(0)?), row.get::<_, bool>(2)?, age))
+            Ok((DictionaryId(row.get(0)?), is_retired, age))
         };
         let all = all.query_map([], read)?.collect::<Result<Vec<_>>>()?;
         let mut over = Vec::new();
@@ -148,7 +149,15 @@ fn adopt(db: &Connection, packer: &mut BodyPacker, candidate: &DictionaryCandida
 
 fn retire(db: &Connection, packer: &mut BodyPacker, id: DictionaryId) -> Result<()> {
     packer.forget(id);
-    db.prepare_cached("update dictionaries set retired = 1 where id = ?1")?.execute([id.0]).map(drop)
+    match db.prepare_cached("update dictionaries set retired = 1 where id = ?1")?.execute([id.0]) {
+        // SQLite writes no row with a cell of another type. The copy is still there to read bodies with.
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
+            let sql = "update dictionaries set source = '', event = x'', arrived = 0, retired = 1, bytes = x'', \
+                       digest = x'' where id = ?1";
+            db.prepare_cached(sql)?.execute([id.0]).map(drop)
+        }
+        retired => retired.map(drop),
+    }
 }
 
 /// Removes a dictionary, unless a body needs it.
@@ -206,7 +215,7 @@ impl SqliteStore {
     pub(super) async fn without_dictionaries_of<T: Send + 'static>(
         &self,
         events: Vec<EventId>,
-        act: impl FnOnce(&mut SqliteLedger<'_>, &[EventId]) -> Result<T> + Clone + Send + 'static,
+        act: impl Fn(&mut SqliteLedger<'_>, &[EventId]) -> Result<T> + Clone + Send + 'static,
     ) -> Result<T, StoreError> {
         let events = Arc::new(events);
         loop {

@@ -1,6 +1,6 @@
 //! Previews of claims, concurrent with the writer: the ledger's own rules over a read-only snapshot.
 
-use super::fresh_index::{FreshKeyMirror, FreshKeys};
+use super::fresh_index::{FreshKeys, FreshMirror};
 use super::last_write::LastWriteMark;
 use super::rows::{PARKED, SqliteLedger};
 use crate::decide::claim::{ClaimResult, IdentityKey, NewEvent, Payload};
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(super) fn foresee(
     db: &Connection,
     new: &[NewEvent],
-    mirror: Option<&FreshKeyMirror>,
+    mirror: Option<&FreshMirror>,
     at: StoreTimes,
 ) -> Result<Vec<ClaimResult>> {
     let fresh: Vec<_> = new.iter().map(|one| fresh_keys(mirror, one)).collect(); // before the snapshot
@@ -37,7 +37,7 @@ pub(super) fn recall(
     db: &Connection,
     new: &NewEvent,
     needs: DuplicateLookup,
-    mirror: Option<&FreshKeyMirror>,
+    mirror: Option<&FreshMirror>,
     at: StoreTimes,
 ) -> Result<Option<KnownDuplicate>> {
     let fresh = fresh_keys(mirror, new); // before the snapshot
@@ -53,7 +53,7 @@ pub(super) fn recall(
 }
 
 /// What may have the keys of this delivery and is not in the index yet.
-fn fresh_keys(mirror: Option<&FreshKeyMirror>, new: &NewEvent) -> FreshKeys<'static> {
+fn fresh_keys(mirror: Option<&FreshMirror>, new: &NewEvent) -> FreshKeys<'static> {
     let keys = new.keys.iter().chain(&new.former_keys).map(|identity| &identity.key);
     mirror.map_or(FreshKeys::Table, |mirror| FreshKeys::Candidates(mirror.candidates(keys)))
 }

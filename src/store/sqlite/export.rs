@@ -43,7 +43,7 @@ impl ExportStore for SqliteStore {
 impl CopyStore for SqliteStore {
     fn fill(&self, entries: Vec<CopyEntry>, notes: Vec<CopyRegisterCas>) -> StoreFuture<'_, bool> {
         let bytes = |entry: &CopyEntry| if let CopyEntry::Event(whole) = entry { whole.bytes() } else { 0 };
-        self.ask(entries.len(), entries.iter().map(bytes).sum(), move |rows| fill(rows, entries, &notes))
+        self.ask(entries.len(), entries.iter().map(bytes).sum(), move |rows| fill(rows, &entries, &notes))
     }
 
     fn noted(&self, key: Key) -> StoreFuture<'_, Option<SubjectRegister>> {
@@ -52,7 +52,7 @@ impl CopyStore for SqliteStore {
 
     fn clear_recipes(&self, mark: SubjectRegister) -> StoreFuture<'_, bool> {
         self.ask(1, 0, move |rows| {
-            if noted(rows.db, MARK)? != Some(mark) {
+            if noted(rows.db, MARK)?.as_ref() != Some(&mark) {
                 return Ok(false);
             }
             remember(rows, &[])?;
@@ -126,7 +126,7 @@ fn noted(db: &Connection, key: Key) -> Result<Option<SubjectRegister>> {
 }
 
 /// Writes the missing entries, and updates the registers, in the writer's transaction.
-fn fill(rows: &mut SqliteLedger<'_>, entries: Vec<CopyEntry>, notes: &[CopyRegisterCas]) -> Result<bool> {
+fn fill(rows: &mut SqliteLedger<'_>, entries: &[CopyEntry], notes: &[CopyRegisterCas]) -> Result<bool> {
     for CopyRegisterCas { key, was, .. } in notes {
         if rows.register(key)? != *was {
             return Ok(false);
@@ -135,21 +135,21 @@ fn fill(rows: &mut SqliteLedger<'_>, entries: Vec<CopyEntry>, notes: &[CopyRegis
     let (mut recipes, mut kept) = (Vec::new(), Vec::new());
     for entry in entries {
         match entry {
-            CopyEntry::Event(whole) => put_event(rows, &whole)?,
+            CopyEntry::Event(whole) => put_event(rows, whole)?,
             CopyEntry::Register(key, register) => {
-                if rows.register(&key)?.is_none() {
-                    rows.set_register(&key, &register)?;
+                if rows.register(key)?.is_none() {
+                    rows.set_register(key, register)?;
                 }
             }
             CopyEntry::Slot(group, holder) => {
-                if rows.slot(&group)?.is_none() {
-                    rows.set_slot(&group, Some(holder))?;
+                if rows.slot(group)?.is_none() {
+                    rows.set_slot(group, Some(*holder))?;
                 }
             }
-            CopyEntry::Imported(key) => rows.set_imported(&key).map(drop)?,
-            CopyEntry::Recipe(recipe) => recipes.push(recipe),
-            CopyEntry::Retention(row) => kept.push(row),
-            CopyEntry::Quarantined(message) => queries::lay(rows.db, &message)?,
+            CopyEntry::Imported(key) => rows.set_imported(key).map(drop)?,
+            CopyEntry::Recipe(recipe) => recipes.push(recipe.clone()),
+            CopyEntry::Retention(row) => kept.push(row.clone()),
+            CopyEntry::Quarantined(message) => queries::lay(rows.db, message)?,
         }
     }
     if !recipes.is_empty() {
@@ -276,9 +276,13 @@ fn whole(db: &Connection, row: EventRow) -> Result<CompleteEvent> {
     let id = row.event.id;
     let keys = "select key, identity, alias, id_digest from keys where event = ?1 order by key";
     let keys = all(db, keys, [id.0], |row| {
-        let same = MatchedBy::parse(&row.get::<_, String>(1)?);
-        Ok((Key(row.get(0)?), KeyOwner { event: id, same, alias: row.get(2)?, id_digest: id_digest(row, 3) }))
+        // The rest of a key that can be read is for display only.
+        let Some(key) = row.get_ref(0)?.as_blob().ok().and_then(|key| key.try_into().ok()) else { return Ok(None) };
+        let same = MatchedBy::parse(row.get_ref(1)?.as_str().unwrap_or_default());
+        let alias = row.get_ref(2)?.as_i64().is_ok_and(|alias| alias != 0);
+        Ok(Some((Key(key), KeyOwner { event: id, same, alias, id_digest: id_digest(row, 3) })))
     })?;
+    let keys = keys.into_iter().flatten().collect();
     let payload = match queries::payload(db, id)? {
         StoredValue::Whole(payload) => Some(payload),
         StoredValue::Damaged | StoredValue::Forgotten => None,

@@ -11,33 +11,26 @@
 //! An entry is a key and an event. It is only a candidate: the tables `keys` and `events` say whether the event still has
 //! the key or the name. So an entry that is merged twice, or outlives its event for a while, harms nothing. An entry is in
 //! a fresh table, or in the index, or in both, at every commit.
+//!
+//! The merges themselves are in `index_merge.rs`; the repair of a damaged index is in `index_repair.rs`.
 
 #[cfg(test)]
 mod tests;
 
-use super::open;
+use super::index_merge::{IndexEntry, IndexMerge, KEYS, MergeShare, MergeSizes, NAMES, OrderedEntries};
+use super::index_repair;
 use crate::decide::id::{EventId, Key};
-use rusqlite::{Connection, OptionalExtension as _, Result, params};
-use std::collections::HashMap;
+use crate::store::StoreError;
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OptionalExtension as _, Result};
+use std::collections::{BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hasher as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::thread::JoinHandle;
+use std::time::Instant;
+use tracing::warn;
 
-/// The largest number of rows of a fresh table while it is merged as they come. A process without the mirror reads all of
-/// them to find one. Few where assertions are on, so that every test merges.
-pub(super) const FRESH_ROWS_MAX: u64 = if cfg!(debug_assertions) { 64 } else { 65_536 };
-/// A merge begins when a fresh table has this many rows …
-const MERGED_AT: u64 = FRESH_ROWS_MAX / 2;
-/// … or this many, if no one writes.
-const MERGED_WHILE_IDLE_AT: u64 = MERGED_AT / 8;
-/// How many entries are merged for each row that a transaction appends: a merge is over before as many rows are fresh.
-const MERGED_PER_ROW: u64 = 2;
-/// How many merged rows are removed from the fresh table for each row that a transaction appends.
-const TRIMMED_PER_ROW: u64 = 8;
-/// The least number of entries that a transaction merges: with fewer, two transactions would often share a page.
-const MERGED_MIN: u64 = if cfg!(debug_assertions) { 4 } else { 64 };
-/// Entries merged in one transaction while no one writes.
-const MERGED_WHILE_IDLE: u64 = 1_024;
+pub(super) use super::index_merge::IdleMerge;
 
 /// The first half of a key, by which it is found. The whole key is in the table `keys`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -49,28 +42,76 @@ impl KeyPrefix {
         prefix.copy_from_slice(&key.0[..16]);
         Self(prefix)
     }
+
+    fn read(value: ValueRef<'_>) -> Option<Self> {
+        value.as_blob().ok()?.try_into().ok().map(Self)
+    }
 }
 
-/// The events of the keys that are not merged yet, in memory. Shared by the writer, which changes it after each commit,
-/// and the readers of its process.
-#[derive(Default)]
-pub(super) struct FreshKeyMirror(RwLock<HashMap<KeyPrefix, EventId>>);
+/// The event id in a cell; `None` if the cell is damaged.
+pub(super) fn event_id(value: ValueRef<'_>) -> Option<EventId> {
+    value.as_blob().ok()?.try_into().ok().map(EventId)
+}
 
-impl FreshKeyMirror {
+/// The entries that are not merged yet, in memory. Shared by the writer, which changes it after each commit, and the
+/// readers of its process.
+#[derive(Default)]
+pub(super) struct FreshMirror {
+    keys: RwLock<HashMap<KeyPrefix, EventId>>,
+    /// By the hash of the name: the event tells whether it has that name.
+    names: RwLock<BTreeSet<(u64, EventId)>>,
+}
+
+impl FreshMirror {
     /// The events that may have these keys. A reader asks *before* it takes its snapshot: what was merged before that is
     /// in the index then.
     pub(super) fn candidates<'k>(&self, keys: impl Iterator<Item = &'k Key>) -> HashMap<KeyPrefix, EventId> {
-        let mirror = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let mirror = self.keys.read().unwrap_or_else(PoisonError::into_inner);
         keys.map(KeyPrefix::of).filter_map(|key| Some((key, *mirror.get(&key)?))).collect()
     }
 
-    fn get(&self, key: KeyPrefix) -> Option<EventId> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).get(&key).copied()
+    /// The newest events that may have this name, asked in the same way.
+    pub(super) fn named(&self, name: &[u8], limit: usize) -> Vec<EventId> {
+        let hash = name_hash(name);
+        let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
+        let same = names.range((hash, EventId([0; 16]))..=(hash, EventId([0xff; 16])));
+        same.rev().take(limit).map(|(_, event)| *event).collect()
     }
 
-    fn change(&self, change: impl FnOnce(&mut HashMap<KeyPrefix, EventId>)) {
-        change(&mut self.0.write().unwrap_or_else(PoisonError::into_inner));
+    fn get(&self, key: KeyPrefix) -> Option<EventId> {
+        self.keys.read().unwrap_or_else(PoisonError::into_inner).get(&key).copied()
     }
+
+    fn change_keys(&self, change: impl FnOnce(&mut HashMap<KeyPrefix, EventId>)) {
+        change(&mut self.keys.write().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn change_names(&self, change: impl FnOnce(&mut BTreeSet<(u64, EventId)>)) {
+        change(&mut self.names.write().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Adds the keys that only the mirror still knows, if the table has a row that it does not know: that row is damaged.
+    fn complete(&self, ordered: &mut OrderedEntries) {
+        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        let is_known = |entry: &IndexEntry| {
+            let prefix = (*entry.key).try_into().map(KeyPrefix);
+            entry.change == IndexChange::Gone || prefix.is_ok_and(|prefix| keys.get(&prefix) == Some(&entry.event))
+        };
+        if ordered.damaged == 0 && ordered.entries.iter().all(is_known) {
+            return;
+        }
+        let read: BTreeSet<_> = ordered.entries.iter().map(|entry| (entry.key.clone(), entry.event)).collect();
+        let mirrored = keys.iter().map(|(key, event)| (Box::<[u8]>::from(key.0), *event));
+        let missing = mirrored.filter(|entry| !read.contains(entry));
+        ordered.entries.extend(missing.map(|(key, event)| IndexEntry { key, event, change: IndexChange::Added }));
+        ordered.entries.sort_by(|a, b| (&a.key, a.event).cmp(&(&b.key, b.event)));
+    }
+}
+
+fn name_hash(name: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(name);
+    hasher.finish()
 }
 
 /// Where a ledger finds the keys that are not merged yet.
@@ -91,7 +132,8 @@ impl FreshKeys<'_> {
             Self::Candidates(found) => Ok(found.get(&key).copied()),
             Self::Table => {
                 let sql = "select event from fresh_keys where key = ?1 and not gone order by n desc limit 1";
-                db.prepare_cached(sql)?.query_row([key.0], |row| row.get(0).map(EventId)).optional()
+                let found = db.prepare_cached(sql)?.query_row([key.0], |row| Ok(event_id(row.get_ref(0)?))).optional();
+                Ok(found?.flatten())
             }
         }
     }
@@ -104,263 +146,53 @@ pub(super) enum IndexChange {
     Gone,
 }
 
-/// A fresh table and its index.
-struct IndexTables {
-    append: &'static str,
-    bounds: &'static str,
-    ordered: &'static str,
-    merge: &'static str,
-    remove: &'static str,
-    trim: &'static str,
-}
-
-macro_rules! index_tables {
-    ($fresh:literal, $index:literal, $column:literal) => {
-        IndexTables {
-            append: concat!("insert into ", $fresh, " (", $column, ", event, gone) values (?1, ?2, ?3)"),
-            bounds: concat!("select coalesce(min(n), 1), coalesce(max(n), 0) from ", $fresh),
-            // Of an entry that was added and then removed, SQLite takes `gone` from the row with the highest `n`.
-            ordered: concat!(
-                "select ",
-                $column,
-                ", event, gone, max(n) from ",
-                $fresh,
-                " where n <= ?1 \
-                 group by ",
-                $column,
-                ", event order by ",
-                $column,
-                ", event"
-            ),
-            merge: concat!("insert or ignore into ", $index, " (", $column, ", event) values (?1, ?2)"),
-            remove: concat!("delete from ", $index, " where ", $column, " = ?1 and event = ?2"),
-            trim: concat!("delete from ", $fresh, " where n <= ?1"),
-        }
-    };
-}
-
-static KEYS: IndexTables = index_tables!("fresh_keys", "key_index", "key");
-static NAMES: IndexTables = index_tables!("fresh_names", "name_index", "name");
-
-/// An entry of an index, as a merge takes it from the fresh table.
-struct IndexEntry {
-    key: Box<[u8]>,
-    event: EventId,
-    change: IndexChange,
-}
-
-/// What is merged at present: the rows up to `up_to`.
-enum MergePhase {
-    /// Nothing, until the table has this many rows, or this many and no one writes.
-    Gathering { begins_at: u64, begins_idle_at: u64 },
-    /// The rows are being read in the order of the index, on a thread of its own.
-    Ordering { up_to: i64, entries: JoinHandle<Result<Vec<IndexEntry>>> },
-    /// The entries from `next` on are not in the index yet.
-    Merging { up_to: i64, entries: Vec<IndexEntry>, next: usize },
-    /// All are in the index, and are removed from the fresh table.
-    Trimming { up_to: i64 },
-}
-
-impl MergePhase {
-    const GATHERING: Self = Self::Gathering { begins_at: MERGED_AT, begins_idle_at: MERGED_WHILE_IDLE_AT };
-}
-
-/// What the transaction in progress does to one fresh table.
-#[derive(Default)]
-struct IndexStep {
-    appended: u64,
-    last: Option<i64>,
-    merged: usize,
-    trimmed_to: Option<i64>,
-}
-
-/// One fresh table, and how far it is merged.
-struct IndexMerge {
-    tables: &'static IndexTables,
-    /// The first and the last row that are committed; the last is before the first if there is none.
-    first: i64,
-    last: i64,
-    phase: MergePhase,
-    step: IndexStep,
-}
-
-/// What there is to do while no one writes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum IdleMerge {
-    /// Nothing.
-    Nothing,
-    /// To look soon whether the entries are in order.
-    Soon,
-    /// To merge some.
-    Now,
-}
-
-impl IndexMerge {
-    fn load(db: &Connection, tables: &'static IndexTables) -> Result<Self> {
-        let (first, last) = db.query_row(tables.bounds, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        Ok(Self { tables, first, last, phase: MergePhase::GATHERING, step: IndexStep::default() })
-    }
-
-    fn rows(&self) -> u64 {
-        u64::try_from(self.last - self.first + 1).unwrap_or(0)
-    }
-
-    fn append(&mut self, db: &Connection, key: &[u8], event: EventId, change: IndexChange) -> Result<()> {
-        let gone = change == IndexChange::Gone;
-        db.prepare_cached(self.tables.append)?.execute(params![key, event.0, gone])?;
-        self.step.last = Some(db.last_insert_rowid());
-        self.step.appended += 1;
-        Ok(())
-    }
-
-    /// Merges or trims a little, as much as this transaction appended, or `idle` entries.
-    fn advance(&mut self, db: &Connection, idle: Option<u64>) -> Result<()> {
-        let Some(pace) = idle.or((self.step.appended > 0).then_some(self.step.appended)) else { return Ok(()) };
-        match &self.phase {
-            MergePhase::Gathering { .. } | MergePhase::Ordering { .. } => {}
-            MergePhase::Merging { entries, next, .. } => {
-                let room = usize::try_from((pace * MERGED_PER_ROW).max(MERGED_MIN)).unwrap_or(usize::MAX);
-                let mut merged = 0;
-                let (mut merge, mut remove) =
-                    (db.prepare_cached(self.tables.merge)?, db.prepare_cached(self.tables.remove)?);
-                for IndexEntry { key, event, change } in entries[*next..].iter().take(room) {
-                    match change {
-                        IndexChange::Added => merge.execute(params![key, event.0])?,
-                        IndexChange::Gone => remove.execute(params![key, event.0])?,
-                    };
-                    merged += 1;
-                }
-                self.step.merged = merged;
-            }
-            MergePhase::Trimming { up_to } => {
-                let room = i64::try_from((pace * TRIMMED_PER_ROW).max(MERGED_MIN)).unwrap_or(i64::MAX);
-                let to = self.first.saturating_add(room - 1).min(*up_to);
-                db.prepare_cached(self.tables.trim)?.execute([to])?;
-                self.step.trimmed_to = Some(to);
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes over what the transaction did. Calls `merged` with the entries that are in the index now.
-    fn committed(&mut self, path: &Path, merged: impl FnOnce(&[IndexEntry])) {
-        let step = std::mem::take(&mut self.step);
-        self.last = step.last.unwrap_or(self.last);
-        if let Some(to) = step.trimmed_to {
-            // An empty table begins anew.
-            (self.first, self.last) = if to == self.last { (1, 0) } else { (to + 1, self.last) };
-        }
-        let phase = std::mem::replace(&mut self.phase, MergePhase::GATHERING);
-        self.phase = match phase {
-            MergePhase::Gathering { begins_at, .. } if self.rows() >= begins_at => self.order(path),
-            MergePhase::Ordering { up_to, entries } if entries.is_finished() => match entries.join() {
-                Ok(Ok(entries)) => MergePhase::Merging { up_to, entries, next: 0 },
-                Ok(Err(_)) | Err(_) => self.later(), // the fresh table cannot be read now
-            },
-            MergePhase::Merging { up_to, entries, next } => {
-                let next_after = next + step.merged;
-                merged(&entries[next..next_after]);
-                if next_after == entries.len() {
-                    MergePhase::Trimming { up_to }
-                } else {
-                    MergePhase::Merging { up_to, entries, next: next_after }
-                }
-            }
-            MergePhase::Trimming { up_to } if step.trimmed_to == Some(up_to) => MergePhase::GATHERING,
-            phase => phase,
-        };
-    }
-
-    fn rolled_back(&mut self) {
-        self.step = IndexStep::default();
-    }
-
-    /// Tries again once there are more rows.
-    fn later(&self) -> MergePhase {
-        let begins_at = self.rows() + MERGED_WHILE_IDLE_AT;
-        MergePhase::Gathering { begins_at, begins_idle_at: begins_at }
-    }
-
-    /// Begins to read what is fresh, in the order of the index, without holding up the writer.
-    fn order(&self, path: &Path) -> MergePhase {
-        let (up_to, sql, path) = (self.last, self.tables.ordered, path.to_owned());
-        let read = std::thread::Builder::new().name("sqlite-merge".into()).spawn(move || in_order(&path, sql, up_to));
-        read.map_or_else(|_| self.later(), |entries| MergePhase::Ordering { up_to, entries })
-    }
-
-    fn idle_merge(&self) -> IdleMerge {
-        match &self.phase {
-            MergePhase::Gathering { begins_idle_at, .. } if self.rows() >= *begins_idle_at => IdleMerge::Now,
-            MergePhase::Gathering { .. } => IdleMerge::Nothing,
-            MergePhase::Ordering { .. } => IdleMerge::Soon,
-            MergePhase::Merging { .. } | MergePhase::Trimming { .. } => IdleMerge::Now,
-        }
-    }
-
-    /// Waits until the connection of the thread that reads, if there is one, is closed.
-    fn close_reader(&mut self) {
-        if let MergePhase::Ordering { entries, .. } = std::mem::replace(&mut self.phase, MergePhase::GATHERING) {
-            let _ = entries.join();
-        }
-    }
-
-    /// No one writes: what there is begins to be merged.
-    fn begin_while_idle(&mut self) {
-        if let MergePhase::Gathering { begins_at, begins_idle_at } = &mut self.phase {
-            *begins_at = *begins_idle_at;
-        }
-    }
-}
-
-impl Drop for IndexMerge {
-    /// The file's lock is released after this.
-    fn drop(&mut self) {
-        self.close_reader();
-    }
-}
-
-fn in_order(path: &Path, sql: &str, up_to: i64) -> Result<Vec<IndexEntry>> {
-    let db = open::reader(path).map_err(|_| rusqlite::Error::InvalidPath(path.to_owned()))?;
-    let mut rows = db.prepare(sql)?;
-    let entry = |row: &rusqlite::Row<'_>| {
-        let change = if row.get(2)? { IndexChange::Gone } else { IndexChange::Added };
-        Ok(IndexEntry { key: row.get_ref(0)?.as_blob()?.into(), event: EventId(row.get(1)?), change })
-    };
-    rows.query_map([up_to], entry)?.collect()
-}
+/// How many keys are remembered as free: more than one delivery has.
+const FREE_KEYS: usize = 32;
 
 /// The writer's side of the indexes: what it appends, and how far the merges are.
 pub(super) struct IndexWriter {
     path: PathBuf,
-    mirror: Arc<FreshKeyMirror>,
+    mirror: Arc<FreshMirror>,
     /// The keys that the transaction in progress has added.
     added: HashMap<KeyPrefix, EventId>,
+    /// The names that it has added.
+    added_names: Vec<(u64, EventId)>,
+    /// Keys that the transaction in progress looked up and found without an owner, and has not given one since.
+    free: Vec<Key>,
     keys: IndexMerge,
     names: IndexMerge,
     /// Whether there may be imported keys: this writer alone adds them.
     pub(super) has_imports: bool,
+    /// Whether the transaction that was rolled back last also merged.
+    pub(super) share_failed: bool,
 }
 
 impl IndexWriter {
-    /// Reads back what is fresh.
+    /// Reads back what is fresh. Where a row of it is damaged, the indexes are made again from what they are of.
     pub(super) fn load(path: &Path, db: &Connection) -> Result<Self> {
-        let mut mirror = HashMap::new();
-        let mut rows = db.prepare("select key, event from fresh_keys where not gone order by n")?;
-        for row in rows.query_map([], |row| Ok((KeyPrefix(row.get(0)?), EventId(row.get(1)?))))? {
-            let (key, event) = row?;
-            mirror.insert(key, event);
-        }
+        let mirror = match read_mirror(db)? {
+            Some(mirror) => mirror,
+            None => {
+                index_repair::rebuild(db)?;
+                warn!(target: "hookonce", why = "a row of fresh_keys or fresh_names could not be read", "mended");
+                read_mirror(db)?.unwrap_or_default()
+            }
+        };
+        let sizes = MergeSizes::current();
         Ok(Self {
             path: path.to_owned(),
-            mirror: Arc::new(FreshKeyMirror(RwLock::new(mirror))),
+            mirror: Arc::new(mirror),
             added: HashMap::new(),
-            keys: IndexMerge::load(db, &KEYS)?,
-            names: IndexMerge::load(db, &NAMES)?,
+            added_names: Vec::new(),
+            free: Vec::new(),
+            keys: IndexMerge::load(db, &KEYS, sizes)?,
+            names: IndexMerge::load(db, &NAMES, sizes)?,
             has_imports: db.query_row("select exists (select 1 from imported)", [], |row| row.get(0))?,
+            share_failed: false,
         })
     }
 
-    pub(super) fn mirror(&self) -> Arc<FreshKeyMirror> {
+    pub(super) fn mirror(&self) -> Arc<FreshMirror> {
         self.mirror.clone()
     }
 
@@ -374,25 +206,51 @@ impl IndexWriter {
     }
 
     /// Adds the entry of a name, or removes it with its event.
-    pub(super) fn name(&mut self, db: &Connection, name: &str, event: EventId, change: IndexChange) -> Result<()> {
-        self.names.append(db, indexed_name(name).as_bytes(), event, change)
+    pub(super) fn name(&mut self, db: &Connection, name: &[u8], event: EventId, change: IndexChange) -> Result<()> {
+        if change == IndexChange::Added {
+            self.added_names.push((name_hash(name), event));
+        }
+        self.names.append(db, name, event, change)
+    }
+
+    /// Remembers that this key has no owner. Only [`take_free`](Self::take_free) precedes giving it one.
+    pub(super) fn found_free(&mut self, key: &Key) {
+        if self.free.len() < FREE_KEYS {
+            self.free.push(*key);
+        }
+    }
+
+    /// Whether this key is known to have no owner; it is about to get one.
+    pub(super) fn take_free(&mut self, key: &Key) -> bool {
+        let known = self.free.len();
+        self.free.retain(|free| free != key);
+        self.free.len() < known
+    }
+
+    /// The next event is claimed.
+    pub(super) fn forget_free(&mut self) {
+        self.free.clear();
     }
 
     /// Merges a little in the transaction in progress.
-    pub(super) fn advance(&mut self, db: &Connection, is_idle: bool) -> Result<()> {
-        let idle = is_idle.then_some(MERGED_WHILE_IDLE / MERGED_PER_ROW);
-        self.keys.advance(db, idle)?;
-        self.names.advance(db, idle)
+    pub(super) fn advance(&mut self, db: &Connection, share: MergeShare) -> Result<()> {
+        let began = Instant::now();
+        self.keys.advance(db, share, began)?;
+        self.names.advance(db, share, began)
     }
 
-    /// The transaction is committed: only now do others see what it added.
-    pub(super) fn committed(&mut self) {
+    /// The transaction is committed: only now do others see what it added. Returns whether it merged anything.
+    pub(super) fn committed(&mut self) -> bool {
+        self.free.clear();
         if !self.added.is_empty() {
-            self.mirror.change(|mirror| mirror.extend(self.added.drain()));
+            self.mirror.change_keys(|mirror| mirror.extend(self.added.drain()));
+        }
+        if !self.added_names.is_empty() {
+            self.mirror.change_names(|mirror| mirror.extend(self.added_names.drain(..)));
         }
         let mirror = &self.mirror;
-        self.keys.committed(&self.path, |merged| {
-            mirror.change(|mirror| {
+        let keys = self.keys.committed(|merged| {
+            mirror.change_keys(|mirror| {
                 for IndexEntry { key, event, .. } in merged {
                     let prefix = (**key).try_into().map(KeyPrefix);
                     if let Ok(prefix) = prefix
@@ -403,22 +261,46 @@ impl IndexWriter {
                 }
             });
         });
-        self.names.committed(&self.path, |_| {});
+        let names = self.names.committed(|merged| {
+            mirror.change_names(|mirror| {
+                for IndexEntry { key, event, .. } in merged {
+                    mirror.remove(&(name_hash(key), *event));
+                }
+            });
+        });
+        keys || names
     }
 
     /// The transaction is rolled back.
     pub(super) fn rolled_back(&mut self) {
         self.added.clear();
-        self.keys.rolled_back();
-        self.names.rolled_back();
+        self.added_names.clear();
+        self.free.clear();
+        let (keys, names) = (self.keys.rolled_back(), self.names.rolled_back());
+        self.share_failed = keys || names;
     }
 
-    pub(super) fn idle_merge(&self) -> IdleMerge {
-        match (self.keys.idle_merge(), self.names.idle_merge()) {
-            (IdleMerge::Now, _) | (_, IdleMerge::Now) => IdleMerge::Now,
-            (IdleMerge::Soon, _) | (_, IdleMerge::Soon) => IdleMerge::Soon,
-            (IdleMerge::Nothing, IdleMerge::Nothing) => IdleMerge::Nothing,
-        }
+    /// Begins what is due, and takes over what was put in order meanwhile. `while_idle`: no one writes, so that a merge
+    /// begins earlier.
+    pub(super) fn poll(&mut self, db: &Connection, while_idle: bool) -> std::result::Result<(), StoreError> {
+        let mirror = self.mirror.clone();
+        self.keys.poll(db, &self.path, while_idle, move |ordered| mirror.complete(ordered))?;
+        self.names.poll(db, &self.path, while_idle, |_| {})
+    }
+
+    /// How many rows wait to be merged.
+    pub(super) fn waiting(&self) -> u64 {
+        self.keys.rows() + self.names.rows()
+    }
+
+    /// Whether so much waits that no more may be added.
+    pub(super) fn is_overfull(&self) -> bool {
+        self.keys.is_overfull() || self.names.is_overfull()
+    }
+
+    /// Whether the rows are being read for a merge.
+    pub(super) fn is_ordering(&self) -> bool {
+        self.keys.is_ordering() || self.names.is_ordering()
     }
 
     /// Closes the connections that read for a merge. SQLite moves the WAL into the database when its last connection is
@@ -428,16 +310,51 @@ impl IndexWriter {
         self.names.close_reader();
     }
 
-    pub(super) fn begin_while_idle(&mut self) {
-        self.keys.begin_while_idle();
-        self.names.begin_while_idle();
+    pub(super) fn idle_merge(&self) -> IdleMerge {
+        match (self.keys.idle_merge(), self.names.idle_merge()) {
+            (IdleMerge::Now, _) | (_, IdleMerge::Now) => IdleMerge::Now,
+            (IdleMerge::Soon, _) | (_, IdleMerge::Soon) => IdleMerge::Soon,
+            (IdleMerge::Nothing, IdleMerge::Nothing) => IdleMerge::Nothing,
+        }
     }
 }
 
-/// How many characters of a name are in the index. Names that begin alike are told apart by their events.
-const NAME_CHARS: usize = 64;
+/// The fresh rows; `None` if one of them is damaged.
+fn read_mirror(db: &Connection) -> Result<Option<FreshMirror>> {
+    let (mut keys, mut names) = (HashMap::new(), BTreeSet::new());
+    let mut rows = db.prepare("select key, event, gone from fresh_keys order by n")?;
+    let mut rows = rows.query([])?;
+    while let Some(row) = rows.next()? {
+        let entry = (KeyPrefix::read(row.get_ref(0)?), event_id(row.get_ref(1)?), row.get_ref(2)?.as_i64());
+        let (Some(key), Some(event), Ok(gone)) = entry else { return Ok(None) };
+        if gone == 0 {
+            keys.insert(key, event);
+        }
+    }
+    let mut rows = db.prepare("select name, event, gone from fresh_names order by n")?;
+    let mut rows = rows.query([])?;
+    while let Some(row) = rows.next()? {
+        let entry = (row.get_ref(0)?.as_blob(), event_id(row.get_ref(1)?), row.get_ref(2)?.as_i64());
+        let (Ok(name), Some(event), Ok(gone)) = entry else { return Ok(None) };
+        if gone == 0 {
+            names.insert((name_hash(name), event));
+        }
+    }
+    Ok(Some(FreshMirror { keys: RwLock::new(keys), names: RwLock::new(names) }))
+}
 
-/// The part of a name that is in the index.
-pub(super) fn indexed_name(name: &str) -> &str {
-    name.char_indices().nth(NAME_CHARS).map_or(name, |(end, _)| &name[..end])
+/// How many characters of a delivery id are in the index: its last ones, which differ where the first ones do not. Ids
+/// that end alike are told apart by their events.
+const NAME_CHARS: usize = 16;
+
+/// The part of a delivery id that is in the index, as SQLite's `substr(delivery_id, -16)` takes it.
+pub(super) fn indexed_name(name: &str) -> &[u8] {
+    let name = name.split('\0').next().unwrap_or_default();
+    let from = name.char_indices().rev().nth(NAME_CHARS - 1).map_or(0, |(at, _)| at);
+    name[from..].as_bytes()
+}
+
+/// The part of an event's id that is in the index: what its short id shows.
+pub(super) fn indexed_id(id: &EventId) -> &[u8] {
+    &id.0[12..]
 }

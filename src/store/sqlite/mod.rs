@@ -17,6 +17,8 @@ pub(crate) mod duplicate_notes;
 pub(crate) mod duplicates;
 mod export;
 mod fresh_index;
+mod index_merge;
+mod index_repair;
 pub(crate) mod integrity;
 pub(crate) mod last_write;
 pub(crate) mod list;
@@ -59,7 +61,7 @@ use crate::decide::transition::Transition;
 use checkpoint::WalCheckpointer;
 use duplicate_notes::DuplicateNotes;
 use duplicates::RecentKeys;
-use fresh_index::{FreshKeyMirror, FreshKeys, IndexWriter};
+use fresh_index::{FreshKeys, FreshMirror, IndexWriter};
 use queries::ReaderPool;
 use rows::SqliteLedger;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
@@ -69,6 +71,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
+use std::time::Instant;
 use tokio::sync::{oneshot, watch};
 use tracing::warn;
 use writer::{FailureSignal, ReplyTask, SqliteWriter, WriterJob};
@@ -84,7 +87,7 @@ pub struct SqliteStore {
     notes: DuplicateNotes,
     recent: RecentKeys,
     /// The keys that are not in the index yet; `None` where another process writes them.
-    mirror: Option<Arc<FreshKeyMirror>>,
+    mirror: Option<Arc<FreshMirror>>,
     places: SqlPermits,
     _lock: Option<Arc<DatabaseLock>>,
 }
@@ -133,6 +136,7 @@ impl SqliteStore {
             let index = IndexWriter::load(path, &db).map_err(|error| SqliteOpenError::sqlite(path, error))?;
             mirror = Some(index.mirror());
             let mut hand = SqliteWriter {
+                path: path.to_owned(),
                 db,
                 clock,
                 access,
@@ -145,7 +149,9 @@ impl SqliteStore {
                 mark,
                 index,
                 packer: BodyPacker::default(),
-                is_idle: false,
+                last_job: Instant::now(),
+                merge_pause: None,
+                is_unsure: false,
                 saw: None,
             };
             if access == SqliteAccess::Node {
@@ -166,12 +172,12 @@ impl SqliteStore {
     }
 
     /// Runs this in the writer's next transaction; the reply comes after the commit. It runs even if the caller is
-    /// gone.
+    /// gone, and runs again if a transaction that also merged was rolled back.
     fn ask<T: Send + 'static>(
         &self,
         rows: usize,
         bytes: usize,
-        act: impl FnOnce(&mut SqliteLedger<'_>) -> Result<T, rusqlite::Error> + Send + 'static,
+        act: impl FnMut(&mut SqliteLedger<'_>) -> Result<T, rusqlite::Error> + Send + 'static,
     ) -> StoreFuture<'_, T> {
         let (to, answer) = oneshot::channel();
         let sent = self.send(WriterJob::Do { task: Box::new(ReplyTask::new(act, to)), rows, bytes });
@@ -512,7 +518,8 @@ impl Inspect for SqliteStore {
     }
 
     fn find_by_name(&self, name: String, limit: usize) -> StoreFuture<'_, Vec<Event>> {
-        self.read(move |db| queries::named(db, &name, limit))
+        let mirror = self.mirror.clone();
+        self.read(move |db| queries::named(db, &name, mirror.as_deref(), limit))
     }
 
     fn other_sources(&self, known: BTreeSet<Arc<str>>) -> StoreFuture<'_, Vec<SourceCount>> {
@@ -552,6 +559,6 @@ impl SqliteStore {
     /// Ends due events that cannot be read, so that they do not come up again.
     fn bury(&self, ids: Vec<EventId>) -> StoreFuture<'_, ()> {
         use ledger::Ledger;
-        self.ask(ids.len(), 0, move |rows| ids.into_iter().try_for_each(|id| rows.row(id).map(drop)))
+        self.ask(ids.len(), 0, move |rows| ids.iter().try_for_each(|id| rows.row(*id).map(drop)))
     }
 }

@@ -300,18 +300,31 @@ pub(super) fn not_copied(path: &Path, db: &Connection, access: SqliteAccess) -> 
 }
 
 /// Checks that the file is intact enough to use. A WAL without a note of the last write may have been left beside
-/// another database file: then the whole file is checked, however large.
+/// another database file: then the whole file is checked, however large. So it is after damage was met.
 pub(super) fn sound(path: &Path, db: &Connection, lock: &DatabaseLock) -> Result<(), SqliteOpenError> {
     let log = std::fs::metadata(beside(path, "-wal")).map_or(0, |log| log.len());
-    let looks =
-        if log > 0 && !lock.mark(path)?.is_of_a_write() { IntegrityScope::However } else { IntegrityScope::IfSmall };
+    let request = beside(path, CHECK);
+    let is_asked_for = request.exists() || log > 0 && !lock.mark(path)?.is_of_a_write();
+    let looks = if is_asked_for { IntegrityScope::However } else { IntegrityScope::IfSmall };
     let why = match integrity::check_and_repair(db, looks) {
-        Ok(None) => return Ok(()),
+        Ok(None) => {
+            let _ = fs::remove_file(request); // left behind, it costs one more check
+            return Ok(());
+        }
         Ok(Some(what)) => SqliteOpenError::new(path, SqliteOpenErrorKind::Corrupt(what)),
         Err(error) => SqliteOpenError::sqlite(path, error),
     };
     leave_log(db);
     Err(why)
+}
+
+/// The end of the name of a file that asks the next node to check the whole database.
+const CHECK: &str = "-check";
+
+/// Lets the next node check the whole database, and repair what can be: damage was met.
+pub(super) fn ask_for_check(path: &Path) {
+    let mut options = OpenOptions::new();
+    let _ = options.write(true).create(true).truncate(false).mode(0o600).open(beside(path, CHECK)); // a hint
 }
 
 /// Leaves the WAL in place on close, so that the damage can be inspected and repaired.
@@ -353,6 +366,9 @@ fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, SqliteOpenError>
         let db = Connection::open_with_flags(whole, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
         db.busy_timeout(BUSY)?;
         db.set_prepared_statement_cache_capacity(64);
+        // Otherwise a statement whose plan might depend on a parameter, such as that for the owner of a key, is parsed and
+        // planned anew each time.
+        db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         db.pragma_update(None, "cell_size_check", true)?; // detects a damaged page before it is used
         Ok(db)
     };

@@ -1,6 +1,6 @@
 //! Reads concurrent with the writer: a few read-only connections, each query in one snapshot of what is committed.
 
-use super::fresh_index::indexed_name;
+use super::fresh_index::{FreshMirror, event_id, indexed_name};
 use super::lock::DatabaseLock;
 use super::open;
 use super::writer::{SqliteCommitStage, classify};
@@ -304,17 +304,20 @@ pub(super) fn recipes(db: &Connection) -> Result<Vec<IdentityRecipe>> {
 /// Digits of an id in the index of names: the short id shown to users.
 const SHORT_ID: usize = 8;
 
+/// How many events are read to find those of a delivery id or a suffix: the newest whose names are alike in the index.
+const NAMESAKES_READ: usize = 1_000;
+
 /// The events with this delivery id, or whose id ends with this. Only a suffix shorter than a short id scans all of
 /// them.
-pub(super) fn named(db: &Connection, name: &str, limit: usize) -> Result<Vec<Event>> {
+pub(super) fn named(db: &Connection, name: &str, mirror: Option<&FreshMirror>, limit: usize) -> Result<Vec<Event>> {
     let mut found = Vec::new();
-    for id in indexed(db, indexed_name(name))? {
+    for id in indexed(db, indexed_name(name), mirror)? {
         found.extend(get(db, id)?.filter(|event| event.delivery_id.as_deref() == Some(name)));
         if found.len() == limit {
             break;
         }
     }
-    for id in ending(db, &name.to_ascii_lowercase(), limit)? {
+    for id in ending(db, &name.to_ascii_lowercase(), mirror, limit)? {
         if found.iter().all(|event| event.id != id) {
             found.extend(get(db, id)?);
         }
@@ -324,15 +327,27 @@ pub(super) fn named(db: &Connection, name: &str, limit: usize) -> Result<Vec<Eve
     Ok(found)
 }
 
-/// The events that may have this name, the newest first: those of the index, and those that are not merged yet.
-fn indexed(db: &Connection, name: &str) -> Result<Vec<EventId>> {
-    let sql = "select event from name_index where name = ?1 \
-               union select event from fresh_names where name = ?1 and not gone order by event desc";
-    db.prepare_cached(sql)?.query_map([name.as_bytes()], |row| row.get(0).map(EventId))?.collect()
+/// The newest events that may have this name: those that are not merged yet, and those of the index, asked in this order.
+fn indexed(db: &Connection, name: &[u8], mirror: Option<&FreshMirror>) -> Result<Vec<EventId>> {
+    let most = limit_cell(NAMESAKES_READ);
+    let ids = |sql: &str| -> Result<Vec<EventId>> {
+        let mut rows = db.prepare_cached(sql)?;
+        let ids = rows.query_map(params![name, most], |row| Ok(event_id(row.get_ref(0)?)))?;
+        ids.filter_map(Result::transpose).collect()
+    };
+    let mut found = match mirror {
+        Some(mirror) => mirror.named(name, NAMESAKES_READ),
+        None => ids("select event from fresh_names where name = ?1 and not gone order by event desc limit ?2")?,
+    };
+    found.extend(ids("select event from name_index where name = ?1 order by event desc limit ?2")?);
+    found.sort_unstable_by(|a, b| b.cmp(a));
+    found.dedup();
+    found.truncate(NAMESAKES_READ);
+    Ok(found)
 }
 
 /// The newest ids with this suffix, as users write them.
-fn ending(db: &Connection, suffix: &str, limit: usize) -> Result<Vec<EventId>> {
+fn ending(db: &Connection, suffix: &str, mirror: Option<&FreshMirror>, limit: usize) -> Result<Vec<EventId>> {
     let digits: String = suffix.chars().filter(|c| *c != '-').collect();
     if digits.is_empty() || digits.len() > 32 || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
         return Ok(Vec::new());
@@ -340,8 +355,9 @@ fn ending(db: &Connection, suffix: &str, limit: usize) -> Result<Vec<EventId>> {
     if let Ok(id) = suffix.parse::<EventId>() {
         return Ok(Vec::from([id]));
     }
-    let ids = if let Some(at) = digits.len().checked_sub(SHORT_ID) {
-        indexed(db, &digits[at..])?
+    let short = digits.len().checked_sub(SHORT_ID).and_then(|at| u32::from_str_radix(&digits[at..], 16).ok());
+    let ids = if let Some(short) = short {
+        indexed(db, &short.to_be_bytes(), mirror)?
     } else {
         let mut all = db.prepare_cached("select id from events where hex(id) like '%' || ?1 order by id desc")?;
         all.query_map([digits], |row| row.get(0).map(EventId))?.collect::<Result<_>>()?

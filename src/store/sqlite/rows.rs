@@ -1,7 +1,7 @@
 //! The ledger over SQLite: single rows, read and written inside the writer's transaction.
 
 use super::duplicate_notes::DuplicateTally;
-use super::fresh_index::{FreshKeys, IndexChange, KeyPrefix};
+use super::fresh_index::{FreshKeys, IndexChange, KeyPrefix, event_id, indexed_id, indexed_name};
 use super::last_write::LastWriteMark;
 use crate::decide::claim::{MatchedBy, Payload};
 use crate::decide::event::{Event, EventState, EventStep, Receipt};
@@ -203,9 +203,11 @@ pub(super) const INDEXED_KEY: &str = "select keys.event, identity, alias, id_dig
     join keys on keys.event = key_index.event and keys.key = ?1 where key_index.key = ?2";
 
 /// A key's owner in these columns: event, identity, alias, `id_digest`.
-fn key_owner(row: &rusqlite::Row<'_>) -> Result<KeyOwner> {
+fn key_owner(row: &rusqlite::Row<'_>) -> Result<Option<KeyOwner>> {
+    let Some(event) = event_id(row.get_ref(0)?) else { return Ok(None) }; // it is no longer of that event
     let same = MatchedBy::parse(row.get_ref(1)?.as_str().unwrap_or_default()); // for display only
-    Ok(KeyOwner { event: EventId(row.get(0)?), same, alias: row.get(2)?, id_digest: id_digest(row, 3) })
+    let alias = row.get_ref(2)?.as_i64().is_ok_and(|alias| alias != 0); // for display only
+    Ok(Some(KeyOwner { event, same, alias, id_digest: id_digest(row, 3) }))
 }
 
 /// The delivery id's digest in this column; a damaged one is ignored.
@@ -241,11 +243,14 @@ impl Ledger for SqliteLedger<'_> {
     fn insert(&mut self, row: &EventRow, payload: Option<&Payload>) -> Result<()> {
         let event = &row.event;
         self.mark.written(event.id, event.revision);
+        if let FreshKeys::Writer(index) = &mut self.fresh {
+            index.forget_free();
+        }
         let body = EventCell::Number(payload.is_some().into());
         self.execute(&INSERT_EVENT, params_from_iter(RowToWrite::from(row).cells(EVENT_COLUMNS).chain([body])))?;
-        self.index_name(&event.id.short(), event.id, IndexChange::Added)?;
+        self.index_name(indexed_id(&event.id), event.id, IndexChange::Added)?;
         if let Some(name) = &event.delivery_id {
-            self.index_name(name, event.id, IndexChange::Added)?;
+            self.index_name(indexed_name(name), event.id, IndexChange::Added)?;
         }
         match payload {
             Some(payload) => self.write_payload(event, payload),
@@ -278,17 +283,31 @@ impl Ledger for SqliteLedger<'_> {
 
     fn key_owner(&mut self, key: &Key) -> Result<Option<KeyOwner>> {
         let prefix = KeyPrefix::of(key);
-        if let Some(event) = self.fresh.candidate(self.db, prefix)?
-            && let Some(owner) = self.find(KEY_OF_EVENT, params![key.0, event.0], key_owner)?
-        {
-            return Ok(Some(owner));
+        let fresh = self.fresh.candidate(self.db, prefix)?;
+        let mut owner = match fresh {
+            Some(event) => self.find(KEY_OF_EVENT, params![key.0, event.0], key_owner)?.flatten(),
+            None => None,
+        };
+        if owner.is_none() {
+            owner = self.find(INDEXED_KEY, params![key.0, prefix.0], key_owner)?.flatten();
         }
-        self.find(INDEXED_KEY, params![key.0, prefix.0], key_owner)
+        if let (None, FreshKeys::Writer(index)) = (&owner, &mut self.fresh) {
+            index.found_free(key);
+        }
+        Ok(owner)
     }
 
     fn set_key_owner(&mut self, key: &Key, held: &KeyOwner) -> Result<()> {
-        if self.key_owner(key)?.is_some() {
+        // A claim has just looked up its keys: they are not looked up again.
+        let is_free = match &mut self.fresh {
+            FreshKeys::Writer(index) => index.take_free(key),
+            FreshKeys::Candidates(_) | FreshKeys::Table => false,
+        };
+        if !is_free && self.key_owner(key)?.is_some() {
             return Ok(());
+        }
+        if let FreshKeys::Writer(index) = &mut self.fresh {
+            index.take_free(key);
         }
         self.execute(
             "insert into keys (key, event, identity, alias, id_digest) values (?1, ?2, ?3, ?4, ?5)",
@@ -372,7 +391,7 @@ impl Ledger for SqliteLedger<'_> {
         if before.as_deref() != event.delivery_id.as_deref() {
             let names = [(before.as_deref(), IndexChange::Gone), (event.delivery_id.as_deref(), IndexChange::Added)];
             for (name, change) in names {
-                name.map_or(Ok(()), |name| self.index_name(name, event.id, change))?;
+                name.map_or(Ok(()), |name| self.index_name(indexed_name(name), event.id, change))?;
             }
         }
         self.rewrite(&REPLACE_BODY, ColumnRewritten::Body, RowToWrite { event, keep_from: None })?;
@@ -436,25 +455,28 @@ impl SweepLedger for SqliteLedger<'_> {
 }
 
 impl SqliteLedger<'_> {
-    fn index_name(&mut self, name: &str, event: EventId, change: IndexChange) -> Result<()> {
+    fn index_name(&mut self, name: &[u8], event: EventId, change: IndexChange) -> Result<()> {
         match &mut self.fresh {
             FreshKeys::Writer(index) => index.name(self.db, name, event, change),
             FreshKeys::Candidates(_) | FreshKeys::Table => Ok(()),
         }
     }
 
-    /// Lets what is in the indexes of an event be removed from them.
+    /// Lets what is in the indexes of an event be removed from them. The entry of a key that cannot be read stays: it
+    /// finds nothing.
     fn remove_index_entries(&mut self, id: EventId) -> Result<()> {
         let FreshKeys::Writer(index) = &mut self.fresh else { return Ok(()) };
         let mut keys = self.db.prepare_cached("select key from keys where event = ?1")?;
-        for key in keys.query_map([id.0], |row| row.get(0).map(Key))? {
-            index.key(self.db, &key?, id, IndexChange::Gone)?;
+        let mut keys = keys.query([id.0])?;
+        while let Some(row) = keys.next()? {
+            let key = row.get_ref(0)?.as_blob().ok().and_then(|key| key.try_into().ok());
+            if let Some(key) = key.map(Key) {
+                index.key(self.db, &key, id, IndexChange::Gone)?;
+            }
         }
         let name = self.delivery_id(id)?;
-        for name in [Some(id.short()), name].into_iter().flatten() {
-            self.index_name(&name, id, IndexChange::Gone)?;
-        }
-        Ok(())
+        self.index_name(indexed_id(&id), id, IndexChange::Gone)?;
+        name.map_or(Ok(()), |name| self.index_name(indexed_name(&name), id, IndexChange::Gone))
     }
 
     /// The delivery id of an event; `None` also where it is damaged.

@@ -6,7 +6,7 @@
 
 use super::fresh_index::FreshKeys;
 use super::rows::SqliteLedger;
-use super::writer::{SqliteCommitStage, SqliteWriter, cannot_roll_back, classify, stop};
+use super::writer::{SqliteCommitStage, SqliteWriter, cannot_roll_back, classify};
 use crate::decide::event::Outcome;
 use crate::decide::ledger;
 use crate::decide::limits;
@@ -46,13 +46,11 @@ impl SqliteWriter {
             Some(why) => Err(StoreError::Broken(why)),
             None => self.write_and_run(&change, &statement),
         };
-        if let Err(StoreError::Unsure(why) | StoreError::Broken(why)) = &came {
-            stop(&self.failed, why);
+        if let Err(error) = &came {
+            self.stop_by(error);
         }
         let _ = to.send(came); // the caller may be gone
-        if self.failed.borrow().is_none() {
-            self.log.checkpoint_if_due(&self.db);
-        }
+        self.checkpoint();
     }
 
     fn write_and_run(&mut self, change: &Transition, statement: &BoundStatement) -> Result<SqlOutcome, StoreError> {

@@ -1,7 +1,7 @@
 //! Tests of internals: which index a query uses, and a database that cannot grow.
 
 use super::queries::{COUNT_OF_SOURCE, SOURCES};
-use super::rows::{FORGETTABLE, OLD_BODIES, PARKED};
+use super::rows::{FORGETTABLE, INDEXED_KEY, OLD_BODIES, PARKED};
 use super::{SqliteAccess, SqliteStore, queries};
 use crate::decide::claim::{ClaimResult, DuplicateTarget, MatchedBy};
 use crate::decide::event::EventStep;
@@ -9,7 +9,7 @@ use crate::decide::source::Route;
 use crate::store::batch::Batcher;
 use crate::store::conformance::making;
 use crate::store::{AdvanceResult, DuplicateLookup, Store, StoreBackend, StoreError, StoredValue};
-use rusqlite::Connection;
+use rusqlite::{Connection, StatementStatus};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -44,6 +44,22 @@ async fn every_query_on_the_hot_path_uses_its_index() {
     check_plan(&db, queries::ROUTES_IN_USE, "events_due");
     check_plan(&db, "select max(ended_at) from events", "events_ended");
     check_plan(&db, "update events set wake_at = 1 where state = 'running' and wake_at > 1", "events_due");
+    drop(store);
+}
+
+#[tokio::test]
+async fn a_statement_on_the_hot_path_is_parsed_once_whatever_its_parameters_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(&dir.path().join("a.db"));
+    let db = super::open::reader(&dir.path().join("a.db")).unwrap();
+    for sql in [INDEXED_KEY, PARKED, queries::DUE_ON_ROUTE, queries::DUE_AT_RECEIVER] {
+        let mut statement = db.prepare(sql).unwrap();
+        for value in 0..10 {
+            let parameters = vec![value; statement.parameter_count()];
+            assert!(!statement.exists(rusqlite::params_from_iter(parameters)).unwrap());
+        }
+        assert_eq!(statement.get_status(StatementStatus::RePrepare), 0, "{sql}");
+    }
     drop(store);
 }
 

@@ -8,12 +8,16 @@
 //!       │            │        └─ the sync failed: unsure, and nothing is written any more
 //!       └────────────┴─ full, busy: rolled back, down, and the next batch is tried
 //! ```
+//!
+//! A transaction also merges a little of the index (`index_merge.rs`). If it fails, it is tried again without that, and
+//! merging pauses.
 
 use super::checkpoint::WalCheckpointer;
 use super::duplicate_notes::{DuplicateNotes, TransactionWrites};
 use super::fresh_index::{FreshKeys, IdleMerge, IndexWriter};
+use super::index_merge::MergeShare;
 use super::last_write::LastWriteMark;
-use super::open::SqliteAccess;
+use super::open::{self, SqliteAccess};
 use super::queries;
 use super::rows::SqliteLedger;
 use super::sql::SqlWriteJob;
@@ -27,20 +31,25 @@ use crate::store::clock::StoreClock;
 use crate::store::{SqlOutcome, StoreError};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Instant;
 use tokio::sync::{oneshot, watch};
-use tracing::error;
+use tracing::{error, warn};
 
 /// Without a job for so long, the writer is idle.
 const IDLE_AFTER: Duration = Duration::from_millis(100);
 /// How soon the writer looks whether what it will merge is in order.
 const ORDERED_SOON: Duration = Duration::from_millis(20);
+/// The first pause of merging after it failed, and the longest: each is twice the one before.
+const MERGE_PAUSE_MIN: Duration = Duration::from_secs(1);
+const MERGE_PAUSE_MAX: Duration = Duration::from_mins(1);
 
 /// One job of the next transaction, with its reply.
 pub(super) trait WriteTask: Send {
-    /// Runs it.
+    /// Runs it. If its transaction was rolled back, it may run again.
     fn run(&mut self, rows: &mut SqliteLedger<'_>) -> Result<(), rusqlite::Error>;
     /// Sends the result once it is committed, or the error.
     fn tell(self: Box<Self>, committed: Result<(), StoreError>);
@@ -58,21 +67,20 @@ pub(super) enum WriterJob {
 
 /// A closure as a task: its result is held until the commit.
 pub(super) struct ReplyTask<T, F> {
-    act: Option<F>,
+    act: F,
     answer: Option<T>,
     to: oneshot::Sender<Result<T, StoreError>>,
 }
 
 impl<T, F> ReplyTask<T, F> {
     pub(super) fn new(act: F, to: oneshot::Sender<Result<T, StoreError>>) -> Self {
-        Self { act: Some(act), answer: None, to }
+        Self { act, answer: None, to }
     }
 }
 
-impl<T: Send, F: FnOnce(&mut SqliteLedger<'_>) -> Result<T, rusqlite::Error> + Send> WriteTask for ReplyTask<T, F> {
+impl<T: Send, F: FnMut(&mut SqliteLedger<'_>) -> Result<T, rusqlite::Error> + Send> WriteTask for ReplyTask<T, F> {
     fn run(&mut self, rows: &mut SqliteLedger<'_>) -> Result<(), rusqlite::Error> {
-        let act = self.act.take().expect("a task runs once");
-        self.answer = Some(act(rows)?);
+        self.answer = Some((self.act)(rows)?);
         Ok(())
     }
 
@@ -90,6 +98,7 @@ pub(super) type FailureSignal = watch::Sender<Option<ErrorMessage>>;
 
 /// The state of the writer thread.
 pub(super) struct SqliteWriter {
+    pub(super) path: PathBuf,
     pub(super) db: Connection,
     pub(super) clock: StoreClock,
     pub(super) access: SqliteAccess,
@@ -104,10 +113,20 @@ pub(super) struct SqliteWriter {
     pub(super) index: IndexWriter,
     /// Packs bodies with dictionaries that are in the store.
     pub(super) packer: BodyPacker,
-    /// No job has come for a while: there is time to merge.
-    pub(super) is_idle: bool,
+    /// When the last job came.
+    pub(super) last_job: Instant,
+    /// Since merging failed.
+    pub(super) merge_pause: Option<MergePause>,
+    /// It is unknown whether the last commit is on the disk.
+    pub(super) is_unsure: bool,
     /// The last-seen time that this transaction writes.
     pub(super) saw: Option<Timestamp>,
+}
+
+/// A pause of merging after it failed: on a full disk it would only fail again.
+pub(super) struct MergePause {
+    length: Duration,
+    until: Instant,
 }
 
 impl SqliteWriter {
@@ -125,11 +144,13 @@ impl SqliteWriter {
             self.work(Vec::new());
         }
         self.index.close_readers();
+        self.ask_for_check_if_broken();
         leave_log(&self.db, &self.failed);
     }
 
     /// The queued jobs, up to the limits of a batch; waits for the first. `None` if all senders are gone.
     fn next_batch(&mut self) -> Option<WriterBatch> {
+        self.poll_index(IdleState::Busy);
         let (wait, for_idle_work) = self.patience();
         let first = match wait {
             None => self.jobs.recv().ok()?,
@@ -137,15 +158,14 @@ impl SqliteWriter {
                 Ok(job) => job,
                 Err(RecvTimeoutError::Timeout) => {
                     if for_idle_work {
-                        self.is_idle = true;
-                        self.index.begin_while_idle();
+                        self.merge_while_idle();
                     }
                     return Some(Default::default());
                 }
                 Err(RecvTimeoutError::Disconnected) => return None,
             },
         };
-        self.is_idle = false;
+        self.last_job = Instant::now();
         let (mut batch, mut alone) = (Vec::new(), Vec::new());
         let (mut rows, mut bytes, mut next) = (0, 0, Some(first));
         while let Some(job) = next {
@@ -169,11 +189,19 @@ impl SqliteWriter {
 
     /// How long to wait for a job before something else is done, and whether that is to merge. `None`: as long as it takes.
     fn patience(&self) -> (Option<Duration>, bool) {
-        let merge = match (self.index.idle_merge(), self.is_idle) {
-            (IdleMerge::Nothing, _) => None,
-            (IdleMerge::Now, true) => Some(Duration::ZERO),
-            (IdleMerge::Now, false) => Some(IDLE_AFTER),
-            (IdleMerge::Soon, _) => Some(ORDERED_SOON),
+        if self.failed.borrow().is_some() {
+            return (None, false); // nothing is written any more
+        }
+        let now = Instant::now();
+        let idle_at = self.merge_pause.as_ref().map_or(self.last_job + IDLE_AFTER, |pause| {
+            pause.until.max(self.last_job + IDLE_AFTER) // on a full disk the next try fails, too
+        });
+        let idle_in = idle_at.saturating_duration_since(now);
+        let merge = match self.index.idle_merge() {
+            IdleMerge::Nothing => None,
+            IdleMerge::Now => Some(idle_in),
+            IdleMerge::Soon if self.index.is_ordering() => Some(idle_in.max(ORDERED_SOON)),
+            IdleMerge::Soon => Some(idle_in),
         };
         match (self.notes.due_in(), merge) {
             (None, merge) => (merge, true),
@@ -182,27 +210,110 @@ impl SqliteWriter {
         }
     }
 
+    /// Begins or goes on with merging, in a transaction of its own: no one writes.
+    fn merge_while_idle(&mut self) {
+        self.poll_index(IdleState::Idle);
+        if self.failed.borrow().is_none() && self.index.idle_merge() == IdleMerge::Now {
+            if let Err(error) = self.transact(&mut [], MergeShare::WhileIdle) {
+                self.merge_failed(&error);
+            }
+            self.checkpoint();
+        }
+    }
+
+    fn poll_index(&mut self, idle: IdleState) {
+        if self.failed.borrow().is_some() || self.is_pausing() {
+            return;
+        }
+        if let Err(error) = self.index.poll(&self.db, idle == IdleState::Idle) {
+            self.merge_failed(&error);
+        }
+    }
+
+    /// Whether merging failed a moment ago.
+    fn is_pausing(&self) -> bool {
+        self.merge_pause.as_ref().is_some_and(|pause| Instant::now() < pause.until)
+    }
+
+    /// Pauses merging, or stops the store if the file is damaged: the next node that opens it makes the index again.
+    fn merge_failed(&mut self, error: &StoreError) {
+        match error {
+            StoreError::Unsure(_) | StoreError::Broken(_) => self.stop_by(error),
+            StoreError::Down(why) => {
+                let length = self.merge_pause.as_ref().map_or(MERGE_PAUSE_MIN, |last| last.length * 2);
+                let length = length.min(MERGE_PAUSE_MAX);
+                self.merge_pause = Some(MergePause { length, until: Instant::now() + length });
+                let (rows, why) = (self.index.waiting(), &**why);
+                let why = format!("what is new cannot be merged into the indexes; {rows} rows wait: {why}");
+                warn!(target: "hookonce", why, "index");
+            }
+        }
+    }
+
     fn work(&mut self, mut batch: Vec<Box<dyn WriteTask>>) {
         let stopped = self.failed.borrow().clone();
         let committed = match stopped {
             Some(why) => Err(StoreError::Broken(why)),
-            None if batch.is_empty() && !self.notes.are_due() && !self.is_idle => return,
-            None => self.transact(&mut batch),
+            None if batch.is_empty() && !self.notes.are_due() => return,
+            None if self.index.is_overfull() && self.is_pausing() => {
+                Err(StoreError::Down("too much waits to be merged into the indexes".into()))
+            }
+            None => self.commit_batch(&mut batch),
         };
-        if let Err(StoreError::Unsure(why) | StoreError::Broken(why)) = &committed {
-            stop(&self.failed, why);
+        if let Err(error) = &committed {
+            self.stop_by(error);
         }
         for task in batch {
             task.tell(committed.clone());
         }
+        self.checkpoint();
+    }
+
+    /// Commits a batch, if need be without its share of merging.
+    fn commit_batch(&mut self, batch: &mut [Box<dyn WriteTask>]) -> Result<(), StoreError> {
+        let share = if self.is_pausing() { MergeShare::Nothing } else { MergeShare::Paced };
+        self.index.share_failed = false;
+        match self.transact(batch, share) {
+            Err(error @ (StoreError::Down(_) | StoreError::Broken(_))) if self.index.share_failed => {
+                let committed = self.transact(batch, MergeShare::Nothing);
+                self.merge_failed(&error);
+                committed
+            }
+            committed => committed,
+        }
+    }
+
+    /// Stops the store by an error after which nothing may be written. If the file is damaged, it may be an index, which
+    /// the next node makes again.
+    pub(super) fn stop_by(&mut self, error: &StoreError) {
+        match error {
+            StoreError::Down(_) => {}
+            StoreError::Unsure(why) => {
+                self.is_unsure = true;
+                stop(&self.failed, why);
+            }
+            StoreError::Broken(why) => {
+                stop(&self.failed, why);
+                self.ask_for_check_if_broken();
+            }
+        }
+    }
+
+    fn ask_for_check_if_broken(&self) {
+        if self.failed.borrow().is_some() && !self.is_unsure {
+            open::ask_for_check(&self.path);
+        }
+    }
+
+    pub(super) fn checkpoint(&self) {
         if self.failed.borrow().is_none() {
             self.log.checkpoint_if_due(&self.db);
         }
     }
 
     /// One transaction: all of it is durable when this returns, or nothing of it is written.
-    fn transact(&mut self, batch: &mut [Box<dyn WriteTask>]) -> Result<(), StoreError> {
-        let wrote = match self.in_transaction(batch) {
+    fn transact(&mut self, batch: &mut [Box<dyn WriteTask>], share: MergeShare) -> Result<(), StoreError> {
+        let wrote = match self.in_transaction(batch, share) {
             Ok(wrote) => {
                 self.execute("commit").map(|()| wrote).map_err(|error| classify(error, SqliteCommitStage::Commit))
             }
@@ -214,7 +325,9 @@ impl SqliteWriter {
         let saw = self.saw.take();
         if wrote.is_ok() {
             self.mark.committed();
-            self.index.committed();
+            if self.index.committed() {
+                self.merge_pause = None;
+            }
             if let Some(time) = saw {
                 self.clock.written(time);
             }
@@ -230,7 +343,7 @@ impl SqliteWriter {
     }
 
     /// Returns whether anything was written.
-    fn in_transaction(&mut self, batch: &mut [Box<dyn WriteTask>]) -> Result<bool, rusqlite::Error> {
+    fn in_transaction(&mut self, batch: &mut [Box<dyn WriteTask>], share: MergeShare) -> Result<bool, rusqlite::Error> {
         self.execute("begin immediate")?;
         let before = self.db.total_changes();
         let at = self.clock.moment();
@@ -245,7 +358,7 @@ impl SqliteWriter {
         for (event, seen) in self.notes.take(besides) {
             rows.note(event, &seen)?;
         }
-        self.index.advance(&self.db, self.is_idle)?;
+        self.index.advance(&self.db, share)?;
         // During a copy the last-seen time is that of the other store.
         if self.access != SqliteAccess::Copy
             && let Some((_, time)) = self.clock.to_write()
@@ -259,6 +372,15 @@ impl SqliteWriter {
     pub(super) fn execute(&self, sql: &str) -> Result<(), rusqlite::Error> {
         self.db.prepare_cached(sql)?.execute([]).map(drop)
     }
+}
+
+/// Whether jobs come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum IdleState {
+    /// They do.
+    Busy,
+    /// None has come for a while.
+    Idle,
 }
 
 /// Stops the store: nothing is written from here on.

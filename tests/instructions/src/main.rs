@@ -1,5 +1,5 @@
 //! One delivery, again and again, so that valgrind can count the instructions of one: `instructions CASE WHAT TIMES`.
-//! With the case `steps` it counts what happens to a delivery beside its bytes (`steps.rs`).
+//! With the case `steps` or `steps-10k` it counts what happens to a delivery beside its bytes (`steps.rs`).
 //!
 //! `ours` verifies the delivery and reads its fields. `baseline` is the least that a careful handler does: an HMAC-SHA256
 //! over the body, compared in constant time, and one parse of the body that borrows from it and keeps nothing
@@ -83,8 +83,10 @@ fn main() {
     let args: Vec<_> = std::env::args().skip(1).collect();
     let [case, what, times] = args.as_slice() else { panic!("instructions CASE ours|baseline|digest TIMES") };
     let times: usize = times.parse().expect("a number");
-    if case == "steps" {
-        return steps::run(what, times);
+    match &**case {
+        "steps" => return steps::run(what, times, 0),
+        "steps-10k" => return steps::run(what, times, BODY_BYTES),
+        _ => {}
     }
     let (scheme, fields, body) = (scheme(case), fields(), body());
     let headers: Vec<_> =

@@ -1,5 +1,5 @@
-//! The steps of a delivery whose body is small: judged, claimed in a memory store, found again as a repeat, answered.
-//! Each step includes the ones before it.
+//! The steps of a delivery: judged, claimed in a memory store, found again as a repeat, answered. Each step includes the
+//! ones before it. Its body is small, or filled up with what a sender describes beside the fields.
 
 use bytes::Bytes;
 use hookonce::decide::claim::{MatchedBy, NewEvent};
@@ -50,10 +50,19 @@ struct Request {
 }
 
 impl Request {
-    fn numbered(number: u64) -> Self {
-        let body = Bytes::from(format!(
-            r#"{{"package":"app","tag":"latest","version_id":1{number:08},"sha":"sha256:{number:064}","updated_at":"2026-02-07T16:20:40Z"}}"#
-        ));
+    /// `bytes`: the least size of its body.
+    fn numbered(number: u64, bytes: usize) -> Self {
+        let mut body = format!(
+            r#"{{"package":"app","tag":"latest","version_id":1{number:08},"sha":"sha256:{number:064}","updated_at":"2026-02-07T16:20:40Z""#
+        );
+        let mut place = 0;
+        while body.len() < bytes {
+            body += &format!(
+                r#","member_{place}":{{"id":{place},"url":"https://api.example.com/repos/octocat/app/{place}","private":false,"note":"line\nand \"more\""}}"#
+            );
+            place += 1;
+        }
+        let body = Bytes::from(body + "}");
         let id = format!("00000000-0000-4000-8000-{number:012}");
         let signed = github().sign(&id, AT, &body).into_iter().map(|(name, value)| (name, value.into_bytes()));
         let others = [("host", "127.0.0.1"), ("x-github-event", "package")];
@@ -72,20 +81,20 @@ impl Request {
     }
 }
 
-/// Takes each of so many deliveries to this step.
-pub(crate) fn run(step: &str, times: usize) {
+/// Takes each of so many deliveries, with bodies of at least so many bytes, to this step.
+pub(crate) fn run(step: &str, times: usize, bytes: usize) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     runtime.block_on(async {
         let source = source();
         let store = Arc::new(MemoryStore::new(StoreClock::manual(AT)));
         let batch = Batcher::start(store.clone(), Arc::default());
-        let known = Request::numbered(0);
+        let known = Request::numbered(0, bytes);
         let of = batch.claim(Arc::new(known.judged(&source)), Box::new(|_| {})).await.expect("it is claimed");
         black_box(of);
         for number in 1..=times {
             // Signing is not counted with a step: it is in `sign` too.
             let number = u64::try_from(number).expect("a small number");
-            let request = if step == "repeat" { Request::numbered(0) } else { Request::numbered(number) };
+            let request = Request::numbered(if step == "repeat" { 0 } else { number }, bytes);
             if step == "sign" {
                 black_box(&request);
                 continue;

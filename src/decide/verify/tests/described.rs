@@ -37,6 +37,30 @@ fn slack() -> DescribedSignature {
     }
 }
 
+/// Made with Python.
+#[test]
+fn a_signature_and_a_secret_in_base64_for_urls_are_read_with_and_without_padding() {
+    for secret in ["----IGEgc2VjcmV0IHRoYXQgaXMgbG9uZw==", "----IGEgc2VjcmV0IHRoYXQgaXMgbG9uZw"] {
+        let keys = SignatureKeys::hmac(HmacHash::Sha256, &[secret.into()], SecretEncoding::Base64Url);
+        let scheme = VerificationScheme::from(DescribedSignature {
+            keys: keys.expect("base64url"),
+            encoding: SignatureEncoding::Base64Url,
+            ..DescribedSignature::hmac("x-s", secrets(&[]))
+        });
+        let signature = "DFGkD-ztMpToO2CMD8k93oJejDJzKKoE7BQhR-5i2fk";
+        let padded = format!("{signature}=");
+        for right in [signature, &padded] {
+            check(&scheme, &[("x-s", right)], br#"{"a":7}"#, Ok(0));
+            check(&scheme, &[("x-s", right)], br#"{"a":8}"#, Err(DeliveryRejection::BadSignature));
+        }
+        let standard = signature.replace('-', "+");
+        check(&scheme, &[("x-s", &standard)], br#"{"a":7}"#, Err(DeliveryRejection::BadSignature));
+        assert!(scheme.sign("", AT, br#"{"a":7}"#).contains(&("x-s".to_owned(), signature.to_owned())));
+    }
+    let standard = SignatureKeys::hmac(HmacHash::Sha256, &[b"++++".to_vec()], SecretEncoding::Base64Url);
+    assert!(standard.is_err_and(|why| why.contains("base64url")));
+}
+
 #[test]
 fn a_key_of_nul_bytes_is_no_key() {
     // HMAC takes it for the empty key: anyone can sign with that.

@@ -108,6 +108,68 @@ fn a_secret_that_cannot_be_decoded_is_refused_and_not_shown() {
     check(&shown, &SIGNED, STANDARD_BODY, Ok(0));
 }
 
+/// Made with OpenSSL: `openssl genpkey -algorithm ed25519`, `openssl pkeyutl -sign -rawin`.
+const PUBLIC_KEY: &str = "whpk_NZoqFjv1XSViO0YavnlJBFvwhv4sfRs1M/nkEyrWHQs=";
+const OTHER_PUBLIC_KEY: &str = "whpk_UJXpO1m+4YXrK5yR2Ykbkuj8hga8SYyJJNSQh+gW794=";
+const BY_PRIVATE_KEY: &str =
+    "v1a,cbZI1K5G8dXYUOrKCs6YpPxKN3tPCjdMQTkgd8k7HAk76JeT4NqR7ZD3i2OeVcgTy3hZXK9Lyfn1hOWbfIFtDg==";
+
+fn public(keys: &[&str]) -> VerificationScheme {
+    let keys: Vec<_> = keys.iter().map(|key| key.as_bytes().to_vec()).collect();
+    VerificationScheme::standard_webhooks_public(&keys, FIVE_MINUTES).expect("a public key")
+}
+
+#[test]
+fn a_v1a_signature_is_verified_with_the_public_key() {
+    let check_list = |scheme: &VerificationScheme, list: &str, expected: Result<usize, DeliveryRejection>| {
+        let headers = with("webhook-signature", list);
+        let headers: Vec<HeaderPair<'_>> = headers.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+        check(scheme, &headers, STANDARD_BODY, expected);
+    };
+    let scheme = public(&[PUBLIC_KEY]);
+    check_list(&scheme, BY_PRIVATE_KEY, Ok(0));
+    // While the sender exchanges its key, both count; so does a sender that signs in both ways.
+    check_list(&public(&[OTHER_PUBLIC_KEY, PUBLIC_KEY]), BY_PRIVATE_KEY, Ok(1));
+    check_list(&scheme, &format!("{STANDARD} {BY_PRIVATE_KEY}"), Ok(0));
+    check_list(&standard(), &format!("{STANDARD} {BY_PRIVATE_KEY}"), Ok(0));
+    let bare = BY_PRIVATE_KEY.trim_start_matches("v1a");
+    let refused = [format!("v1{bare}"), format!("v1b{bare}"), bare.to_owned(), STANDARD.to_owned(), "v1a,".to_owned()];
+    for list in refused {
+        check_list(&scheme, &list, Err(DeliveryRejection::BadSignature));
+    }
+    check_list(&public(&[OTHER_PUBLIC_KEY]), BY_PRIVATE_KEY, Err(DeliveryRejection::BadSignature));
+    check_list(&standard(), BY_PRIVATE_KEY, Err(DeliveryRejection::BadSignature));
+    assert_eq!(scheme.delivery_id().map(|id| id.signed), Some(true));
+    assert!(scheme.has_secret() && !scheme.has_shared_hmac_key());
+}
+
+#[test]
+fn a_v1a_signature_covers_the_id_the_time_and_the_body() {
+    let scheme = public(&[PUBLIC_KEY]);
+    let genuine = [SIGNED[0], SIGNED[1], ("webhook-signature", BY_PRIVATE_KEY)];
+    check(&scheme, &genuine, STANDARD_BODY, Ok(0));
+    check(&scheme, &genuine, b"{}", Err(DeliveryRejection::BadSignature));
+    for (at, value) in [(0, "msg_p5jXN8AQM9LWM0D4loKWxJel"), (1, "1614265331"), (0, ""), (1, "")] {
+        let mut forged = genuine;
+        forged[at].1 = value;
+        check(&scheme, &forged, STANDARD_BODY, Err(DeliveryRejection::BadSignature));
+    }
+    let late = verify(&scheme, &genuine, STANDARD_BODY, Timestamp(AT.0 + 301_000_000));
+    assert_eq!(late, Err(DeliveryRejection::BadSignature));
+}
+
+#[test]
+fn a_private_key_is_no_public_key_and_is_not_shown() {
+    for secret in ["whsk_NZoqFjv1XSViO0YavnlJBFvwhv4sfRs1M", "whsec_NZoqFjv1XSViO0YavnlJBFvwhv4sfRs1M", "whpk_NZoqFjv1"]
+    {
+        let error = VerificationScheme::standard_webhooks_public(&[secret.into()], FIVE_MINUTES).expect_err(secret);
+        assert!(!error.contains("NZoq"), "{error}");
+    }
+    let point_of_order_one = format!("whpk_AQ{}=", "A".repeat(41));
+    let error = VerificationScheme::standard_webhooks_public(&[point_of_order_one.into()], FIVE_MINUTES);
+    assert!(error.expect_err("anyone can sign").contains("small order"));
+}
+
 #[test]
 fn a_secret_may_be_the_key_itself_or_in_hex() {
     let encoded = |secret: &[u8], encoding| {

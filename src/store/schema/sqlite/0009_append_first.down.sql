@@ -13,6 +13,9 @@ create table keys (
 ) strict, without rowid;
 create index keys_event on keys (event);
 alter table keys add column id_digest blob;
-insert into keys (key, event, identity, alias, id_digest)
-    select key, event, identity, alias, id_digest from keys_before order by key;
+-- Damage may have left a key with two events: the older one acted first.
+insert or ignore into keys (key, event, identity, alias, id_digest)
+    select key, event, cast(identity as text), case typeof(alias) when 'integer' then alias else 0 end,
+        case typeof(id_digest) when 'blob' then id_digest end
+    from keys_before where typeof(key) = 'blob' and typeof(event) = 'blob' order by key, event;
 drop table keys_before;
