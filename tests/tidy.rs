@@ -206,6 +206,7 @@ fn a_file_name_means_one_thing() {
         ("catch_up.rs", "asking for missed deliveries"),
         ("columns.rs", "declared fields as columns of a database"),
         ("data_loss.rs", "detection of lost data"),
+        ("dictionaries.rs", "bodies that others are packed with"),
         ("error.rs", "the errors of that part"),
         ("export.rs", "reading a whole store to copy it"),
         ("github.rs", "GitHub's signature"),

@@ -14,6 +14,7 @@ pub mod action_kind;
 pub mod auth_challenge;
 pub mod auth_throttle;
 pub mod body_budget;
+pub mod body_dictionary;
 pub mod catch_up;
 pub mod circuit_breaker;
 pub mod claim;

@@ -31,6 +31,11 @@ pub trait Administer: Store {
         Box::pin(async move { Ok(self.remove_all(vec![id]).await?.pop().unwrap_or(RemovalResult::Unknown)) })
     }
 
+    /// Removes what of this source's bodies is kept to compress others, in stores that keep such. The others stay.
+    fn remove_dictionaries(&self, _: String) -> StoreFuture<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     /// Records for ever that these keys were handled before this store existed. Idempotent.
     fn import(&self, keys: Vec<Key>) -> StoreFuture<'_, ImportCounts>;
 

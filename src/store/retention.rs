@@ -174,9 +174,11 @@ pub async fn forget_source(store: &dyn Inspect, source: &str) -> Result<ForgetSo
         }
         match next {
             Some(next) => listing.before = Some(next),
-            None => return Ok(forgotten),
+            None => break,
         }
     }
+    store.remove_dictionaries(source.to_owned()).await?;
+    Ok(forgotten)
 }
 
 /// Ends these events where possible; returns those that have now ended.

@@ -146,6 +146,7 @@ pub const RULES: &[(&str, ConformanceTest)] = rules! {
         retention_of_a_replaced_event_counts_from_its_replacement
         duplicates_do_not_extend_retention
         the_sweep_frees_bodies_first_and_keys_later
+        bodies_that_are_alike_stay_whole_whichever_of_them_are_forgotten
         an_event_and_all_its_keys_go_together
         the_sweep_keeps_to_its_limit_and_gets_through
         concurrent_sweeps_leave_nothing_and_count_each_event_once

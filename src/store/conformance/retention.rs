@@ -109,6 +109,41 @@ pub(super) async fn the_sweep_frees_bodies_first_and_keys_later(fresh: StoreUnde
     fresh.claimed(making().delivery("d1")).await;
 }
 
+pub(super) async fn bodies_that_are_alike_stay_whole_whichever_of_them_are_forgotten(fresh: StoreUnderTest) {
+    let body = |n: usize| {
+        let words = (0..400_usize).map(|i| format!("{:08x}", i.wrapping_mul(2_654_435_761) & 0xffff_ffff));
+        format!("{n:08} {}", words.collect::<String>())
+    };
+    let mut left = Vec::new();
+    for n in 0..24 {
+        left.push((n, fresh.claimed(making().delivery(&format!("d{n}")).carrying(body(n)).recorded()).await.id));
+    }
+    let waiting = fresh.claimed(making().delivery("waiting").carrying(body(24))).await.id;
+    // The first, the last, and one of the others at a time.
+    for at in [0, 22, 0, 7, 0, 0, 3] {
+        let (_, forgotten) = left.remove(at);
+        assert_eq!(fresh.remove(forgotten).await, RemovalResult::Removed);
+        assert_eq!(fresh.store.payload(forgotten).await.expect("it reads"), StoredValue::Forgotten);
+        for (n, id) in left.iter().copied().chain([(24, waiting)]) {
+            let StoredValue::Whole(payload) = fresh.store.payload(id).await.expect("it reads") else { panic!("{n}") };
+            assert_eq!(&*payload.body, body(n).as_bytes());
+        }
+    }
+    fresh.wait(7 * DAY);
+    assert_eq!(fresh.forget(100).await, ForgetCounts { events: 0, bodies: left.len() as u64 });
+    for n in 30..45 {
+        fresh.claimed(making().delivery(&format!("d{n}")).carrying(body(n))).await;
+    }
+    for _ in 0..3 {
+        fresh.wait(7 * DAY);
+        fresh.forget(100).await;
+        let StoredValue::Whole(payload) = fresh.store.payload(waiting).await.expect("it reads") else { panic!("lost") };
+        assert_eq!(&*payload.body, body(24).as_bytes());
+    }
+    forget_source(&*fresh.store, "source").await.expect("the store forgets");
+    assert_eq!(fresh.store.payload(waiting).await.expect("it reads"), StoredValue::Forgotten);
+}
+
 pub(super) async fn an_event_and_all_its_keys_go_together(fresh: StoreUnderTest) {
     let first = fresh.claimed(making().delivery("d1").body("b1").change("app", "A", None).recorded()).await.id;
     fresh.duplicate(making().delivery("d2").body("b2").change("app", "A", None)).await;

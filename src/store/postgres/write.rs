@@ -11,10 +11,11 @@
 //! inserting it: other transactions that want it wait for our commit.
 
 use super::batch_writes::{BatchWrites, EventWrites, ReceiptWrite};
+use super::dictionaries::PgDictionaries;
 use super::error::PgCommitStage;
 use super::pool::{PgConn, PgError, PgParam, PgQuery, ask};
 use super::rows::{PgBytes32, PgEventWrite, PgRawCell, PgUuid, column, counter, small, text};
-use super::{batch_writes, queries, retention, rows};
+use super::{batch_writes, dictionaries, queries, retention, rows};
 use crate::decide::event::Receipt;
 use crate::decide::id::{EventId, Key};
 use crate::decide::ledger::KeyOwner;
@@ -25,7 +26,7 @@ use crate::store::{ChangeHint, DuplicateSighting, StoreError, copy, row};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use tokio_postgres::error::SqlState;
 
-const BEGIN: &str = "begin";
+pub(super) const BEGIN: &str = "begin";
 pub(super) const COMMIT: &str = "commit";
 pub(super) const ROLLBACK: &str = "rollback";
 
@@ -96,13 +97,14 @@ pub(super) async fn write(
     link: &mut PgConn,
     swaps: &[ConditionalWrite],
     heeds: CopyLockCheck,
+    dictionaries: &PgDictionaries,
 ) -> Result<WriteResult, StoreError> {
     let first = batch_writes::first_seen(swaps);
-    if let Some(written) = write_at_once(link, swaps, &first, heeds).await? {
+    if let Some(written) = write_at_once(link, swaps, &first, heeds, dictionaries).await? {
         return Ok(written);
     }
     match lock(link, swaps, &first).await {
-        Ok(locked) => finish(link, swaps, locked, heeds).await,
+        Ok(locked) => finish(link, swaps, locked, heeds, dictionaries).await,
         Err(failed) if failed.is_contention() => refuse_all(link, swaps).await,
         Err(failed) => Err(failed.classify(PgCommitStage::Before)),
     }
@@ -121,6 +123,7 @@ async fn write_at_once(
     swaps: &[ConditionalWrite],
     first: &BTreeMap<RecordId, ExpectedVersion>,
     heeds: CopyLockCheck,
+    dictionaries: &PgDictionaries,
 ) -> Result<Option<WriteResult>, StoreError> {
     let mut actual = first.iter().map(|(cell, seen)| (*cell, *seen)).collect();
     let (written, effect) = batch_writes::settle(swaps, &mut actual);
@@ -129,11 +132,14 @@ async fn write_at_once(
     }
     let mut asks = vec![ask!(BEGIN)];
     put_checked(&effect, &batch_writes::expected_events(first), heeds, &mut asks);
-    put_beside(&effect, &mut asks);
+    put_beside(&effect, dictionaries, &mut asks);
     asks.push(ask!(COMMIT));
     match link.query_all(&asks).await {
         Ok(_) => Ok(Some((written, effect.hints()))),
-        Err(failed) if failed.is_contention() || has_changed(&failed) => {
+        Err(failed) if failed.is_contention() || has_changed(&failed) || dictionaries::is_retired(&failed) => {
+            if dictionaries::is_retired(&failed) {
+                dictionaries.forget();
+            }
             link.query_all(&[ask!(ROLLBACK)]).await.map_err(|failed| failed.classify(PgCommitStage::Before))?;
             Ok(None)
         }
@@ -293,6 +299,7 @@ async fn finish(
     swaps: &[ConditionalWrite],
     mut locked: LockedRecords,
     heeds: CopyLockCheck,
+    dictionaries: &PgDictionaries,
 ) -> Result<WriteResult, StoreError> {
     let (written, effect) = batch_writes::settle(swaps, &mut locked.actual);
     if !written.contains(&true) {
@@ -301,11 +308,15 @@ async fn finish(
     let mut asks = Vec::new();
     drop_events(&effect, &mut asks);
     put_cells(&effect, &locked, &mut asks);
-    put_events(&effect, &mut asks);
+    put_events(&effect, dictionaries, &mut asks);
     commit(&mut asks, heeds);
     match link.query_all(&asks).await {
         Ok(_) => Ok((written, effect.hints())),
         Err(failed) if failed.is_contention() => refuse_all(link, swaps).await,
+        Err(failed) if dictionaries::is_retired(&failed) => {
+            dictionaries.forget();
+            refuse_all(link, swaps).await
+        }
         Err(failed) => Err(not_committed(failed)),
     }
 }
@@ -392,7 +403,7 @@ fn rows_of<'s>(effect: &'s BatchWrites<'s>) -> (Vec<PgEventWrite<'s>>, Vec<PgEve
 }
 
 /// Writes events and their related rows.
-pub(super) fn put_events<'s>(effect: &'s BatchWrites<'s>, asks: &mut Vec<PgQuery<'s>>) {
+pub(super) fn put_events<'s>(effect: &'s BatchWrites<'s>, dictionaries: &PgDictionaries, asks: &mut Vec<PgQuery<'s>>) {
     let (new, changed) = rows_of(effect);
     if !new.is_empty() {
         asks.push(rows::insert_events(&new));
@@ -400,11 +411,11 @@ pub(super) fn put_events<'s>(effect: &'s BatchWrites<'s>, asks: &mut Vec<PgQuery
     if !changed.is_empty() {
         asks.push(rows::update_events(&changed));
     }
-    put_beside(effect, asks);
+    put_beside(effect, dictionaries, asks);
 }
 
 /// Writes the rows that are related to events.
-fn put_beside<'s>(effect: &'s BatchWrites<'s>, asks: &mut Vec<PgQuery<'s>>) {
+fn put_beside<'s>(effect: &'s BatchWrites<'s>, dictionaries: &PgDictionaries, asks: &mut Vec<PgQuery<'s>>) {
     let of = |pick: fn(&EventWrites<'s>) -> bool| {
         effect.events.iter().filter(|(_, fate)| pick(fate)).map(|(id, _)| PgUuid(*id)).collect::<Vec<_>>()
     };
@@ -417,8 +428,9 @@ fn put_beside<'s>(effect: &'s BatchWrites<'s>, asks: &mut Vec<PgQuery<'s>>) {
         asks.push(rows::replace_bodies(&fixed));
     }
     if effect.events.values().any(|fate| fate.payload.is_some()) {
-        let payloads = effect.events.iter().filter_map(|(id, fate)| Some((*id, fate.payload?)));
-        asks.push(rows::put_payloads(payloads));
+        let event = |fate: &EventWrites<'s>| fate.fixed.or(fate.row.map(|(row, _)| &row.event));
+        let payloads = effect.events.values().filter_map(|fate| Some((event(fate)?, fate.payload?)));
+        asks.push(rows::put_payloads(payloads, dictionaries));
     }
     let shed: Vec<_> = effect.events.iter().filter(|(_, fate)| fate.shed).map(|(id, _)| PgUuid(*id)).collect();
     if !shed.is_empty() {

@@ -2,6 +2,7 @@
 
 use super::{AppliedMigration, Migration, MigrationRejection, MigrationStatus};
 use crate::decide::time::Timestamp;
+use crate::store::sqlite::pack_all_anew;
 use rusqlite::{Connection, TransactionBehavior};
 use std::fmt;
 
@@ -70,7 +71,17 @@ pub const MIGRATIONS: &[Migration] = &[
         down: include_str!("sqlite/0009_append_first.down.sql"),
         oldest: 9,
     },
+    Migration {
+        version: DICTIONARIES,
+        name: "dictionaries",
+        up: include_str!("sqlite/0010_dictionaries.up.sql"),
+        down: include_str!("sqlite/0010_dictionaries.down.sql"),
+        oldest: 10,
+    },
 ];
+
+/// The version that packs bodies with dictionaries: no SQL can undo that.
+const DICTIONARIES: u32 = 10;
 
 const MAKE_LOG: &str = "create table if not exists schema_migrations (
     version    integer not null primary key,
@@ -176,6 +187,9 @@ pub fn down(db: &mut Connection, to: u32) -> Result<Vec<&'static Migration>, Sql
     let way = super::way_down(MIGRATIONS, &applied(db)?, to)?;
     for migration in &way {
         let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        if migration.version == DICTIONARIES {
+            pack_all_anew(&tx)?;
+        }
         tx.execute_batch(migration.down)?;
         tx.execute("delete from schema_migrations where version = ?1", [migration.version])?;
         tx.commit()?;

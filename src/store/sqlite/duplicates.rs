@@ -81,7 +81,11 @@ impl<'t> ReadOnlyLedger<'t> {
         mark: &'t mut LastWriteMark,
         fresh: FreshKeys<'t>,
     ) -> Self {
-        Self { rows: SqliteLedger { db, at, turns, mark, fresh }, gone: HashSet::new(), slots: HashMap::new() }
+        Self {
+            rows: SqliteLedger { db, at, turns, mark, fresh, packer: None },
+            gone: HashSet::new(),
+            slots: HashMap::new(),
+        }
     }
 }
 

@@ -12,6 +12,7 @@
 pub(crate) mod checkpoint;
 pub(crate) mod columns;
 mod definitions;
+mod dictionaries;
 pub(crate) mod duplicate_notes;
 pub(crate) mod duplicates;
 mod export;
@@ -31,9 +32,11 @@ mod tests;
 mod writer;
 
 pub use checkpoint::{VacuumReport, vacuum};
+pub(super) use dictionaries::pack_all_anew;
 pub use lock::DatabaseLock;
 pub use open::{OpenDatabase, SqliteAccess, SqliteOpenError, open_file};
 
+use super::body_packer::BodyPacker;
 use super::clock::StoreClock;
 use super::inspect::QuarantinedMessage;
 use super::schema::{self, sqlite as migrations};
@@ -145,6 +148,7 @@ impl SqliteStore {
                 log,
                 mark,
                 index,
+                packer: BodyPacker::default(),
                 last_job: Instant::now(),
                 merge_pause: None,
                 is_unsure: false,
@@ -274,7 +278,8 @@ fn recover_orphans(writer: &mut SqliteWriter) -> Result<(), rusqlite::Error> {
     let tx = Transaction::new_unchecked(&writer.db, TransactionBehavior::Immediate)?;
     let at = writer.clock.moment();
     let fresh = FreshKeys::Writer(&mut writer.index);
-    let mut rows = SqliteLedger { db: &tx, at, turns: &mut writer.turns, mark: &mut writer.mark, fresh };
+    let packer = Some(&mut writer.packer);
+    let mut rows = SqliteLedger { db: &tx, at, turns: &mut writer.turns, mark: &mut writer.mark, fresh, packer };
     let (ended, left) = rows.end_leases()?;
     let freed = rows.free_slots()?;
     let saw = writer.clock.to_write().map(|(_, time)| time);
@@ -438,13 +443,20 @@ impl Store for SqliteStore {
         })
     }
 
-    /// In one transaction: if it fails, nothing is deleted.
+    /// In one transaction: if it fails, nothing is deleted. Dictionaries are looked at once nothing else is left.
     fn forget(&self, keeps: Arc<RetentionPolicies>, limit: usize) -> StoreFuture<'_, ForgetCounts, SweepError> {
+        let policies = keeps.clone();
         let forgotten = self.ask(limit, 0, move |rows| {
             let by = rows.at.expiry;
             ledger::forget(rows, &keeps, limit, by)
         });
-        Box::pin(async move { Ok(forgotten.await?) })
+        Box::pin(async move {
+            let freed = forgotten.await?;
+            if !freed.fills(limit) {
+                self.sweep_dictionaries(policies).await.map_err(|error| SweepError { freed, error })?;
+            }
+            Ok(freed)
+        })
     }
 
     fn would_forget(&self, keeps: Arc<RetentionPolicies>, limit: usize) -> StoreFuture<'_, u64> {
@@ -455,10 +467,14 @@ impl Store for SqliteStore {
 
 impl Administer for SqliteStore {
     fn remove_all(&self, ids: Vec<EventId>) -> StoreFuture<'_, Vec<RemovalResult>> {
-        self.ask(ids.len(), 0, move |rows| {
+        Box::pin(self.without_dictionaries_of(ids, |rows, ids| {
             let now = rows.at.now;
             ids.iter().map(|id| ledger::remove(rows, *id, now)).collect()
-        })
+        }))
+    }
+
+    fn remove_dictionaries(&self, source: String) -> StoreFuture<'_, ()> {
+        Box::pin(self.remove_dictionaries_of(source))
     }
 
     fn import(&self, keys: Vec<Key>) -> StoreFuture<'_, ImportCounts> {

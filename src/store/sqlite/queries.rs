@@ -204,31 +204,66 @@ fn first_of(due: &mut DueEvents, limit: usize) {
     }
 }
 
+/// A payload with the dictionary of its body, and with the copy of that.
+const PAYLOAD: &str = "select p.body, (select body_digest from events where id = p.event), p.unpacked, p.dictionary, d.bytes, \
+    p.headers, p.headers_digest from payloads p left join dictionaries d on d.id = p.dictionary where p.event = ?1";
+const PAYLOAD_BY_COPY: &str = "select p.body, (select body_digest from events where id = p.event), p.unpacked, p.dictionary, \
+    d.bytes, p.headers, p.headers_digest from payloads p join dictionary_copies d on d.id = p.dictionary where p.event = ?1";
+
 /// The payload. A body on an unreadable page counts as damaged: other events are still served.
 pub(super) fn payload(db: &Connection, id: EventId) -> Result<StoredValue<Payload>> {
-    let sql = "select headers, headers_digest, body, (select body_digest from events where id = payloads.event), unpacked \
-               from payloads where event = ?1";
     let read = |row: &rusqlite::Row<'_>| {
-        let text = row.get_ref(0)?.as_str().unwrap_or_default();
-        let body = match row.get_ref(4)?.as_i64_or_null() {
-            Ok(unpacked) => compression::unpack(row.get_ref(2)?.as_blob().unwrap_or_default(), unpacked),
-            Err(_) => None,
-        };
-        let (of_headers, of_body) = (row.get(1).map(Digest).ok(), row.get(3).map(Digest).ok());
-        let whole = of_headers == Some(Digest::of(text.as_bytes())) && of_body == body.as_deref().map(Digest::of);
-        Ok(match (row::headers(text), body) {
-            (Some(headers), Some(body)) if whole => StoredValue::Whole(Payload { headers, body: body.into() }),
-            _ => StoredValue::Damaged,
+        let text = row.get_ref(5)?.as_str().unwrap_or_default();
+        let whole = row.get(6).map(Digest).ok() == Some(Digest::of(text.as_bytes()));
+        Ok(match (row::headers(text), stored_body(row)) {
+            (Some(headers), Some(body)) if whole => Some(Payload { headers, body: body.into() }),
+            _ => None,
         })
     };
-    match db.prepare_cached(sql)?.query_row([id.0], read).optional() {
-        Ok(found) => Ok(found.unwrap_or(StoredValue::Forgotten)),
-        Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseCorrupt) => {
-            damaged(id, &format!("its body cannot be read: {error}"));
-            Ok(StoredValue::Damaged)
+    from_either_copy(db, id, read)
+}
+
+/// The body alone.
+pub(super) fn body(db: &Connection, id: EventId) -> Result<StoredValue<Vec<u8>>> {
+    from_either_copy(db, id, |row| Ok(stored_body(row)))
+}
+
+/// Reads a row of [`PAYLOAD`]; if that is not as it was written, again with the copy of its dictionary. Each statement is a
+/// snapshot of its own: a body and what it is packed with are always read together.
+fn from_either_copy<T>(
+    db: &Connection,
+    id: EventId,
+    read: impl Fn(&rusqlite::Row<'_>) -> Result<Option<T>>,
+) -> Result<StoredValue<T>> {
+    let (mut is_there, mut unreadable) = (false, None);
+    for sql in [PAYLOAD, PAYLOAD_BY_COPY] {
+        match db.prepare_cached(sql)?.query_row([id.0], &read).optional() {
+            Ok(Some(Some(whole))) => return Ok(StoredValue::Whole(whole)),
+            Ok(Some(None)) => is_there = true,
+            Ok(None) if sql == PAYLOAD => return Ok(StoredValue::Forgotten),
+            Ok(None) => {}
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseCorrupt) => {
+                unreadable = Some(error);
+            }
+            Err(error) => return Err(error),
         }
-        Err(error) => Err(error),
     }
+    if let Some(error) = &unreadable {
+        damaged(id, &format!("its body cannot be read: {error}"));
+    }
+    Ok(if is_there || unreadable.is_some() { StoredValue::Damaged } else { StoredValue::Forgotten })
+}
+
+/// The body in a row of [`PAYLOAD`], if its digest is that of its event.
+fn stored_body(row: &rusqlite::Row<'_>) -> Option<Vec<u8>> {
+    let bytes = row.get_ref(0).ok()?.as_blob().unwrap_or_default();
+    let unpacked = row.get_ref(2).ok()?.as_i64_or_null().ok()?;
+    let body = match row.get_ref(3).ok()?.as_i64_or_null().ok()? {
+        Some(_) => compression::unpack_with(bytes, unpacked, Some(row.get_ref(4).ok()?.as_blob().ok()?)),
+        None => compression::unpack(bytes, unpacked),
+    };
+    let digest = row.get(1).map(Digest).ok();
+    body.filter(|body| digest == Some(Digest::of(body)))
 }
 
 fn damaged(id: EventId, why: &str) {

@@ -12,7 +12,7 @@ use crate::decide::limits;
 use crate::decide::source::Route;
 use crate::decide::time::Timestamp;
 use crate::decide::transition::AttemptRecord;
-use crate::store::compression::CompressedBody;
+use crate::store::body_packer::BodyPacker;
 use crate::store::row::{ColumnRewritten, DamageRecorded, DecodedRow, EVENT_COLUMNS, EventCell, RowToWrite, columns};
 use crate::store::{DuplicateSighting, StoreTimes, row};
 use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
@@ -33,6 +33,8 @@ pub(super) struct SqliteLedger<'t> {
     pub(super) mark: &'t mut LastWriteMark,
     /// The keys that are not in the index yet.
     pub(super) fresh: FreshKeys<'t>,
+    /// Packs bodies; `None` for readers.
+    pub(super) packer: Option<&'t mut BodyPacker>,
 }
 
 impl SqliteLedger<'_> {
@@ -251,7 +253,7 @@ impl Ledger for SqliteLedger<'_> {
             self.index_name(indexed_name(name), event.id, IndexChange::Added)?;
         }
         match payload {
-            Some(payload) => self.write_payload(event.id, payload),
+            Some(payload) => self.write_payload(event, payload),
             None => Ok(()),
         }
     }
@@ -394,7 +396,7 @@ impl Ledger for SqliteLedger<'_> {
             }
         }
         self.rewrite(&REPLACE_BODY, ColumnRewritten::Body, RowToWrite { event, keep_from: None })?;
-        self.write_payload(event.id, payload)
+        self.write_payload(event, payload)
     }
 
     fn set_receipt(&mut self, id: EventId, receipt: Option<&Receipt>) -> Result<()> {
@@ -509,13 +511,21 @@ impl SqliteLedger<'_> {
         written.map(drop)
     }
 
-    pub(super) fn write_payload(&self, id: EventId, payload: &Payload) -> Result<()> {
+    fn write_payload(&mut self, event: &Event, payload: &Payload) -> Result<()> {
         let headers = row::headers_cell(&payload.headers);
-        let packed = CompressedBody::of(&payload.body);
+        let packed = self.pack(event, &payload.body)?;
+        let dictionary = packed.dictionary().map(|dictionary| dictionary.0);
         self.execute(
-            "insert or replace into payloads (event, headers, headers_digest, body, unpacked) \
-             values (?1, ?2, ?3, ?4, ?5)",
-            params![id.0, headers, Digest::of(headers.as_bytes()).0, packed.bytes(), packed.unpacked()],
+            "insert or replace into payloads (event, headers, headers_digest, body, unpacked, dictionary) \
+             values (?1, ?2, ?3, ?4, ?5, ?6)",
+            params![
+                event.id.0,
+                headers,
+                Digest::of(headers.as_bytes()).0,
+                packed.bytes(),
+                packed.unpacked(),
+                dictionary
+            ],
         )?;
         Ok(())
     }

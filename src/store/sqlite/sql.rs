@@ -73,6 +73,7 @@ impl SqliteWriter {
         };
         self.mark.rolled_back();
         self.index.rolled_back();
+        self.packer.clear();
         if !self.db.is_autocommit() {
             self.execute("rollback").map_err(cannot_roll_back)?;
         }
@@ -87,7 +88,8 @@ impl SqliteWriter {
         self.execute("begin immediate")?;
         let at = self.clock.moment();
         let fresh = FreshKeys::Writer(&mut self.index);
-        let mut rows = SqliteLedger { db: &self.db, at, turns: &mut self.turns, mark: &mut self.mark, fresh };
+        let packer = Some(&mut self.packer);
+        let mut rows = SqliteLedger { db: &self.db, at, turns: &mut self.turns, mark: &mut self.mark, fresh, packer };
         let advance = ledger::advance(&mut rows, change, at.now)?;
         if advance == AdvanceResult::Lost {
             return Ok(SqlTransactionResult::Ready(advance));

@@ -26,6 +26,7 @@ use crate::decide::limits;
 use crate::decide::sql_template::BoundStatement;
 use crate::decide::time::{Duration, Timestamp};
 use crate::decide::transition::Transition;
+use crate::store::body_packer::BodyPacker;
 use crate::store::clock::StoreClock;
 use crate::store::{SqlOutcome, StoreError};
 use rusqlite::config::DbConfig;
@@ -110,6 +111,8 @@ pub(super) struct SqliteWriter {
     pub(super) mark: LastWriteMark,
     /// What is appended to the indexes, and merged into them behind.
     pub(super) index: IndexWriter,
+    /// Packs bodies with dictionaries that are in the store.
+    pub(super) packer: BodyPacker,
     /// When the last job came.
     pub(super) last_job: Instant,
     /// Since merging failed.
@@ -330,6 +333,7 @@ impl SqliteWriter {
         } else {
             self.mark.rolled_back();
             self.index.rolled_back();
+            self.packer.clear();
         }
         if wrote? {
             self.commits.fetch_add(1, Ordering::Relaxed);
@@ -343,7 +347,8 @@ impl SqliteWriter {
         let before = self.db.total_changes();
         let at = self.clock.moment();
         let fresh = FreshKeys::Writer(&mut self.index);
-        let mut rows = SqliteLedger { db: &self.db, at, turns: &mut self.turns, mark: &mut self.mark, fresh };
+        let packer = Some(&mut self.packer);
+        let mut rows = SqliteLedger { db: &self.db, at, turns: &mut self.turns, mark: &mut self.mark, fresh, packer };
         for task in batch {
             task.run(&mut rows)?;
         }

@@ -1,0 +1,5 @@
+-- Bodies that need a dictionary were packed anew before this.
+drop index payloads_dictionary;
+alter table payloads drop column dictionary;
+drop table dictionary_copies;
+drop table dictionaries;
