@@ -142,8 +142,10 @@ mod tests {
 
     #[test]
     fn a_body_like_its_dictionary_is_a_fraction_and_is_unreadable_with_another() {
-        let body =
-            |n: u32| (0..400).map(|i| format!("\"{}\":\"{}\",", i * 7_919, i * n)).collect::<String>().into_bytes();
+        let body = |n: u32| {
+            let members: Vec<_> = (0..400).map(|i| format!("\"{}\":\"{}\",", i * 7_919, i * n)).collect();
+            members.concat().into_bytes()
+        };
         let (one, other) = (BodyDictionary::of("source", &body(1)), BodyDictionary::of("source", &body(900)));
         let arrived = body(3);
         let (plain, packed) = (CompressedBody::of(&arrived), CompressedBody::with(&arrived, &one));

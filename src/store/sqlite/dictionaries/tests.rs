@@ -162,7 +162,7 @@ async fn a_dictionary_outlives_the_retention_of_its_body_by_one_more_and_what_st
     let over = fresh.claim_alike(10, false).await;
     let waiting = fresh.claim_alike(150, true).await;
     assert_eq!(fresh.dictionaries().await, (1, 1, 1, 151));
-    fresh.clock.advance(KEEP_BODY - Duration::from_secs(1));
+    fresh.clock.advance(KEEP_BODY.saturating_sub(Duration::from_secs(1)));
     fresh.sweep().await;
     assert_eq!(fresh.dictionaries().await, (1, 1, 1, 151));
     fresh.clock.advance(Duration::from_secs(1));
