@@ -5,8 +5,18 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const CASES: [&str; 4] = ["github", "stripe", "standard-webhooks", "entries"];
+/// Each way to sign, and how many times the baseline it may take.
+const CASES: [(&str, f64); 6] = [
+    ("github", RATIO_MAX),
+    ("stripe", RATIO_MAX),
+    ("standard-webhooks", RATIO_MAX),
+    ("entries", RATIO_MAX),
+    // Of a small body, what does not depend on its size is more.
+    ("github-1k", RATIO_MAX_OF_1_KB),
+    ("stripe-1k", RATIO_MAX_OF_1_KB),
+];
 const RATIO_MAX: f64 = 1.3;
+const RATIO_MAX_OF_1_KB: f64 = 1.3;
 /// Rounds of a short and of a long run: what happens once, such as starting, is in both.
 const ROUNDS: [u64; 2] = [20, 120];
 
@@ -69,16 +79,16 @@ fn verification_and_fields_cost_little_more_than_a_signature_and_a_parse() {
     }
     let program = program();
     let mut over = Vec::new();
-    for case in CASES {
+    for (case, ratio_max) in CASES {
         // The digest of the body is made on the way, which belongs to the identities.
         let [ours, digest, baseline] = ["ours", "digest", "baseline"].map(|what| instructions(&program, case, what));
         let ratio = (ours - digest) / baseline;
         println!("{case}: {ours:.0} instructions without the digest's {digest:.0}, {ratio:.2} times {baseline:.0}");
-        if ratio > RATIO_MAX {
-            over.push(format!("{case}: {ratio:.2}"));
+        if ratio > ratio_max {
+            over.push(format!("{case}: {ratio:.2}, not {ratio_max}"));
         }
     }
-    assert!(over.is_empty(), "more than {RATIO_MAX} times the baseline: {}", over.join(", "));
+    assert!(over.is_empty(), "more times the baseline than they may: {}", over.join(", "));
 }
 
 #[test]

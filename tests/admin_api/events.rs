@@ -150,7 +150,10 @@ async fn a_pasted_delivery_is_explained_as_the_command_explains_it() {
     let would = &told["deliveries"][0]["would"]["events"][0];
     assert_eq!((&would["be"], &would["of"]), (&json!("duplicate"), &json!(event)));
     let raw = format!("POST {IN} HTTP/1.1\nx-github-event: push\ncontent-type: application/json\n\n{body}");
-    assert_eq!(explain(json!({ "raw": raw })).await.1["deliveries"][0]["signature"]["is"], json!("unchecked"));
+    // A whole request without a signature has none; of parts it is not known.
+    assert_eq!(explain(json!({ "raw": raw })).await.1["deliveries"][0]["signature"]["is"], json!("wrong"));
+    let part = json!({ "headers": { "x-github-event": "push" }, "body": body });
+    assert_eq!(explain(part).await.1["deliveries"][0]["signature"]["is"], json!("unchecked"));
     assert_eq!(explain(json!({ "event": event })).await.0, 200);
     let base64 =
         json!({ "body_base64": "eyJuIjoxLCJ0YWciOiJubyJ9", "headers": { "content-type": "application/json" } });

@@ -261,7 +261,12 @@ impl Dispatcher {
             // If the commit did not succeed, the event is unchanged.
             Err(StoreError::Unsure(_)) => {
                 let stands = renewal::current_if_ours(&*self.0.store, &self.0.node, event).await;
-                stands.is_none_or(|stands| stands.revision != event.revision)
+                let is_written = stands.is_none_or(|stands| stands.revision != event.revision);
+                if is_written {
+                    // What the write has made due is not known here.
+                    self.lanes().for_each(|lane| lane.wake_all());
+                }
+                is_written
             }
             Err(error @ StoreError::Down(_)) => {
                 if tries == 0 {

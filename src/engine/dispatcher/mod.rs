@@ -490,8 +490,8 @@ impl Dispatcher {
         };
         match started {
             Ok(started) if full && started == limit => (pause, BacklogHint::Yes),
-            // Other nodes have locked all of these events, and will release them soon.
-            Ok(0) if wanted > 0 => (pause.max(HELD_ELSEWHERE), BacklogHint::No),
+            // Other nodes, or tasks of this one, have some of these events, and will release them soon.
+            Ok(started) if started < wanted => (HELD_ELSEWHERE, BacklogHint::No),
             Ok(started) => {
                 if has_all && started == wanted {
                     queue.caught_up();

@@ -124,6 +124,11 @@ impl DuplicateNotes {
         }
         taken
     }
+
+    /// Puts back what was taken for a transaction that is run again.
+    pub(super) fn put_back(&self, taken: Vec<(EventId, DuplicateTally)>) {
+        self.held().ripe.extend(taken.into_iter().rev());
+    }
 }
 
 #[cfg(test)]

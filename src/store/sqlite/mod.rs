@@ -145,6 +145,7 @@ impl SqliteStore {
                 failed,
                 commits,
                 notes,
+                noted: Vec::new(),
                 log,
                 mark,
                 index,

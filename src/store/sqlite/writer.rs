@@ -13,7 +13,7 @@
 //! merging pauses.
 
 use super::checkpoint::WalCheckpointer;
-use super::duplicate_notes::{DuplicateNotes, TransactionWrites};
+use super::duplicate_notes::{DuplicateNotes, DuplicateTally, TransactionWrites};
 use super::fresh_index::{FreshKeys, IdleMerge, IndexWriter};
 use super::index_merge::MergeShare;
 use super::last_write::LastWriteMark;
@@ -22,6 +22,7 @@ use super::queries;
 use super::rows::SqliteLedger;
 use super::sql::SqlWriteJob;
 use crate::decide::error_message::ErrorMessage;
+use crate::decide::id::EventId;
 use crate::decide::limits;
 use crate::decide::sql_template::BoundStatement;
 use crate::decide::time::{Duration, Timestamp};
@@ -107,6 +108,8 @@ pub(super) struct SqliteWriter {
     pub(super) failed: Arc<FailureSignal>,
     pub(super) commits: Arc<AtomicU64>,
     pub(super) notes: DuplicateNotes,
+    /// The notes that this transaction writes.
+    pub(super) noted: Vec<(EventId, DuplicateTally)>,
     pub(super) log: WalCheckpointer,
     pub(super) mark: LastWriteMark,
     /// What is appended to the indexes, and merged into them behind.
@@ -274,6 +277,7 @@ impl SqliteWriter {
         self.index.share_failed = false;
         match self.transact(batch, share) {
             Err(error @ (StoreError::Down(_) | StoreError::Broken(_))) if self.index.share_failed => {
+                self.notes.put_back(std::mem::take(&mut self.noted));
                 let committed = self.transact(batch, MergeShare::Nothing);
                 self.merge_failed(&error);
                 committed
@@ -324,6 +328,7 @@ impl SqliteWriter {
         let saw = self.saw.take();
         if wrote.is_ok() {
             self.mark.committed();
+            self.noted.clear();
             if self.index.committed() {
                 self.merge_pause = None;
             }
@@ -354,8 +359,9 @@ impl SqliteWriter {
         }
         let besides =
             if self.db.total_changes() == before { TransactionWrites::Nothing } else { TransactionWrites::Writes };
-        for (event, seen) in self.notes.take(besides) {
-            rows.note(event, &seen)?;
+        self.noted = self.notes.take(besides);
+        for (event, seen) in &self.noted {
+            rows.note(*event, seen)?;
         }
         self.index.advance(&self.db, share)?;
         // During a copy the last-seen time is that of the other store.
