@@ -93,7 +93,7 @@ const EVENTS: &str = "insert into events (id, revision, version, source, route, 
     select id::uuid, 1, 1, 'source', '1', 0, delivery, fields::json, 'done', 'recorded', at, at, at, 1, 0, 0, 0, 0, 1, \
     true, digest, seal from unnest($1::text[], $2::text[], $3::text[], $4::bytea[], $5::bytea[], $6::bigint[]) \
     as r (id, delivery, fields, digest, seal, at)";
-const PAYLOADS: &str = "insert into payloads (event, headers, headers_digest, body, length) \
+const PAYLOADS: &str = "insert into payloads (event, headers, headers_digest, body, unpacked) \
     select id::uuid, headers, digest, body, length from unnest($1::text[], $2::text[], $3::bytea[], $4::bytea[], \
     $5::bigint[]) as r (id, headers, digest, body, length)";
 

@@ -16,7 +16,6 @@
 pub(crate) mod batch_writes;
 pub(crate) mod columns;
 pub(crate) mod data_loss;
-mod dictionaries;
 pub(crate) mod error;
 mod export;
 pub mod indexes;
@@ -37,8 +36,6 @@ pub(crate) mod unresponsive_server;
 pub(crate) mod url;
 mod write;
 
-pub(super) use dictionaries::pack_all_anew;
-
 use super::clock::StoreClock;
 use super::copy::{CopyCursor, CopyLockCheck, ExportBackend, ExportPage, ExportStore, UnversionedCopyData};
 use super::inspect::QuarantinedMessage;
@@ -50,8 +47,8 @@ use super::schema::postgres::{SchemaLocation, SchemaName, StoreSchemaError};
 use super::schema::{self, postgres as migrations};
 use super::{
     ChangeHint, DeclaredFields, DueEvents, DueQuery, DuplicateNote, EventCounts, EventDetails, EventPage, EventQuery,
-    Inspect, RetentionPolicies, SourceCount, SourceRetention, SqlPermitFuture, StartDueRequest, StartDueResult,
-    StoreBackend, StoreError, StoreFuture, StoreOpenError, StoredValue, WriteProbe,
+    Inspect, SourceCount, SourceRetention, SqlPermitFuture, StartDueRequest, StartDueResult, StoreBackend, StoreError,
+    StoreFuture, StoreOpenError, StoredValue, WriteProbe,
 };
 use crate::decide::claim::Payload;
 use crate::decide::data_loss::{LastKnownStore, ObservedStore};
@@ -64,7 +61,6 @@ use crate::decide::sql_template::BoundStatement;
 use crate::decide::store_clock::AgreedClock;
 use crate::decide::time::Timestamp;
 use data_loss::{PgMarkTask, REPLACED};
-use dictionaries::PgDictionaries;
 use error::PgCommitStage;
 use notify::PostgresNotifier;
 use pool::{PgConn, PgConnPurpose, PgError, PgPool, PgSessionMode, PooledConn};
@@ -108,7 +104,6 @@ pub struct PostgresStore {
     notes: Mutex<Vec<DuplicateNote>>,
     pen: tokio::sync::Mutex<()>,
     builder: indexes::IndexBuilder,
-    dictionaries: PgDictionaries,
     schema: SchemaMode,
     /// Writes marks until the store is closed.
     _marker: Option<PgMarkTask>,
@@ -150,8 +145,7 @@ impl PostgresStore {
         let (clock, hints) = (options.clock, PostgresNotifier::start(pool.clone()));
         let (notes, pen, builder) = (Mutex::default(), tokio::sync::Mutex::default(), indexes::IndexBuilder::default());
         let marker = (session == PgSessionMode::Writes).then(|| PgMarkTask::start(pool.clone()));
-        let (dictionaries, schema) = (PgDictionaries::default(), options.schema);
-        let opened = Self { pool, clock, hints, notes, pen, builder, dictionaries, schema, _marker: marker };
+        let opened = Self { pool, clock, hints, notes, pen, builder, schema: options.schema, _marker: marker };
         let cannot =
             |error: StoreError| StoreOpenError::temporary(format!("{}: {error}", opened.pool.address)).caused_by(error);
         let begins = if session == PgSessionMode::Writes { ClockAccess::Writing } else { ClockAccess::Looking };
@@ -236,17 +230,11 @@ impl PostgresStore {
 
     async fn swap(&self, swaps: Vec<ConditionalWrite>, heeds: CopyLockCheck) -> Result<Vec<bool>, StoreError> {
         let mut lent = self.lend(PgConnPurpose::Write).await?;
-        let learned = self.dictionaries.learn(lent.link(), &swaps).await;
-        learned.map_err(|failed| failed.classify(PgCommitStage::Before))?;
-        let (written, hints) = write::write(lent.link(), &swaps, heeds, &self.dictionaries).await?;
+        let (written, hints) = write::write(lent.link(), &swaps, heeds).await?;
         let over = lent.give_back();
         let all = swaps.iter().zip(&written);
         self.pool.fence.confirmed(over, all.filter(|(_, written)| **written).map(|(swap, _)| swap))?;
         self.hints.tell(hints);
-        if self.dictionaries.has_changes() {
-            // What is written stays written; a dictionary that cannot be is chosen again later.
-            let _ = self.look(PgConnPurpose::Write, async |link| self.dictionaries.settle(link).await).await;
-        }
         Ok(written)
     }
 
@@ -341,9 +329,7 @@ impl StoreBackend for PostgresStore {
     }
 
     fn payload(&self, id: EventId) -> StoreFuture<'_, StoredValue<Payload>> {
-        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| {
-            queries::payload(link, id, &self.dictionaries).await
-        }))
+        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| queries::payload(link, id).await))
     }
 
     fn receipt(&self, id: EventId) -> StoreFuture<'_, Option<Receipt>> {
@@ -353,8 +339,7 @@ impl StoreBackend for PostgresStore {
     fn start_due(&self, starts: StartDueRequest) -> StoreFuture<'_, StartDueResult> {
         Box::pin(async move {
             let mut lent = self.lend(PgConnPurpose::Write).await?;
-            let (fence, dictionaries) = (&self.pool.fence, &self.dictionaries);
-            let started = start_due::start_due(lent.link(), &starts, &self.clock, fence, dictionaries).await?;
+            let started = start_due::start_due(lent.link(), &starts, &self.clock, &self.pool.fence).await?;
             lent.give_back();
             Ok(started)
         })
@@ -436,9 +421,7 @@ impl VersionedBackend for PostgresStore {
     ) -> StoreFuture<'a, SqlWriteOutcome> {
         Box::pin(async move {
             let mut lent = self.lend(PgConnPurpose::Effect).await?;
-            let learned = self.dictionaries.learn(lent.link(), std::slice::from_ref(&swap)).await;
-            learned.map_err(|failed| failed.classify(PgCommitStage::Before))?;
-            let (swapped, hints) = sql::write(lent.link(), &swap, statement, &self.dictionaries).await?;
+            let (swapped, hints) = sql::write(lent.link(), &swap, statement).await?;
             let over = lent.give_back();
             if matches!(swapped, SqlWriteOutcome::Written) {
                 self.pool.fence.confirmed(over, std::iter::once(&swap))?;
@@ -466,24 +449,6 @@ impl VersionedBackend for PostgresStore {
     ) -> StoreFuture<'a, Vec<EventId>> {
         Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| {
             queries::with_old_bodies(link, source, before, limit).await
-        }))
-    }
-
-    fn sweep_dictionaries(&self, keeps: Arc<RetentionPolicies>) -> StoreFuture<'_, ()> {
-        Box::pin(self.look(PgConnPurpose::Write, async move |link: &mut PgConn| {
-            self.dictionaries.sweep(link, &keeps, self.clock.expiry().time).await
-        }))
-    }
-
-    fn remove_dictionaries_of_events(&self, events: Vec<EventId>) -> StoreFuture<'_, ()> {
-        Box::pin(self.look(PgConnPurpose::Write, async move |link: &mut PgConn| {
-            self.dictionaries.remove_of_events(link, &events).await
-        }))
-    }
-
-    fn remove_dictionaries_of_source(&self, source: String) -> StoreFuture<'_, ()> {
-        Box::pin(self.look(PgConnPurpose::Write, async move |link: &mut PgConn| {
-            self.dictionaries.remove_of_source(link, &source).await
         }))
     }
 
@@ -582,9 +547,7 @@ impl Inspect for PostgresStore {
 
 impl ExportStore for PostgresStore {
     fn export(&self, from: CopyCursor, limit: usize) -> StoreFuture<'_, ExportPage> {
-        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| {
-            export::export(link, from, limit, &self.dictionaries).await
-        }))
+        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| export::export(link, from, limit).await))
     }
 
     fn entries(&self) -> StoreFuture<'_, u64> {

@@ -1,7 +1,6 @@
 //! Reads for the dispatcher and for operators: due events, bodies and responses, lists, and events to forget.
 
-use super::dictionaries::PgDictionaries;
-use super::pool::{PgConn, PgError, PgQuery, PgResult, ask};
+use super::pool::{PgConn, PgQuery, PgResult, ask};
 use super::read::{CLOCK, told};
 use super::rows;
 use super::rows::{PgRawCell, PgUuid, counter, text};
@@ -14,7 +13,6 @@ use crate::decide::store_clock::AgreedClock;
 use crate::decide::time::{Duration, Timestamp};
 use crate::decide::transition::AttemptRecord;
 use crate::store::clock::StoreClock;
-use crate::store::compression::DictionaryId;
 use crate::store::inspect::QuarantinedMessage;
 use crate::store::row::columns;
 use crate::store::{
@@ -23,7 +21,6 @@ use crate::store::{
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use tokio_postgres::Row;
-use tokio_postgres::error::SqlState;
 use tracing::error;
 
 macro_rules! due {
@@ -122,73 +119,18 @@ fn gather(
     DueEvents { events: found.into_iter().map(|(_, event)| event).collect(), next }
 }
 
-/// A payload with the dictionary of its body, and with the copy of that.
-const PAYLOAD: &str = "select p.headers, p.headers_digest, p.body, p.length, \
-    (select body_digest from {schema}.events where id = p.event), p.dictionary, d.bytes from {schema}.payloads p \
-    left join {schema}.dictionaries d on d.id = p.dictionary where p.event = $1";
-const PAYLOAD_BY_COPY: &str = "select p.headers, p.headers_digest, p.body, p.length, \
-    (select body_digest from {schema}.events where id = p.event), p.dictionary, d.bytes from {schema}.payloads p \
-    join {schema}.dictionary_copies d on d.id = p.dictionary where p.event = $1";
-
-/// Headers and body, checked against their digests. Each statement is a snapshot of its own: a body and what it is packed
-/// with are always read together.
-pub(super) async fn payload(
-    link: &mut PgConn,
-    id: EventId,
-    dictionaries: &PgDictionaries,
-) -> PgResult<StoredValue<Payload>> {
-    let first = payload_by(link, id, dictionaries, PAYLOAD).await;
-    match first {
-        Ok(StoredValue::Whole(_) | StoredValue::Forgotten) => return first,
-        Ok(StoredValue::Damaged) => {}
-        Err(ref failed) if is_unreadable(failed) => {}
-        Err(failed) => return Err(failed),
-    }
-    match payload_by(link, id, dictionaries, PAYLOAD_BY_COPY).await? {
-        StoredValue::Whole(payload) => Ok(StoredValue::Whole(payload)),
-        StoredValue::Damaged | StoredValue::Forgotten => first,
-    }
-}
-
-async fn payload_by(
-    link: &mut PgConn,
-    id: EventId,
-    dictionaries: &PgDictionaries,
-    sql: &'static str,
-) -> PgResult<StoredValue<Payload>> {
+/// Headers and body, checked against their digests.
+pub(super) async fn payload(link: &mut PgConn, id: EventId) -> PgResult<StoredValue<Payload>> {
+    let sql = "select p.headers, p.headers_digest, p.body, p.unpacked, \
+               (select body_digest from {schema}.events where id = p.event) from {schema}.payloads p where p.event = $1";
     let rows = link.query_all(&[ask!(sql, PgUuid(id))]).await?.remove(0);
-    let Some(row) = rows.first() else { return Ok(StoredValue::Forgotten) };
-    let (name, dictionary) = (row.try_get::<_, Option<i64>>(5)?.map(DictionaryId), row.try_get::<_, Option<&[u8]>>(6)?);
-    let found = unpacked_with(row, 0, dictionary)?;
-    if let (StoredValue::Whole(_), Some(name), Some(dictionary)) = (&found, name, dictionary) {
-        dictionaries.remember(name, dictionary);
-    }
-    Ok(found)
+    rows.first().map_or(Ok(StoredValue::Forgotten), |row| unpacked(row, 0))
 }
 
-/// Is a page or a value on it damaged?
-fn is_unreadable(failed: &PgError) -> bool {
-    let damaged = [&SqlState::DATA_CORRUPTED, &SqlState::INDEX_CORRUPTED, &SqlState::INTERNAL_ERROR];
-    matches!(failed, PgError::Said(error) if error.code().is_some_and(|code| damaged.contains(&code)))
-}
-
-/// The payload in the columns from this index on, if its dictionary is known here; otherwise, and where that does not fit,
-/// it is `Damaged`.
-pub(super) fn unpacked(row: &Row, from: usize, dictionaries: &PgDictionaries) -> PgResult<StoredValue<Payload>> {
-    let dictionary = row.try_get::<_, Option<i64>>(from + 5)?;
-    let bytes = dictionary.and_then(|id| dictionaries.known(DictionaryId(id)));
-    unpacked_with(row, from, bytes.as_deref())
-}
-
-/// The same with this dictionary.
-fn unpacked_with(row: &Row, from: usize, dictionary: Option<&[u8]>) -> PgResult<StoredValue<Payload>> {
+/// The payload in the columns from this index on.
+pub(super) fn unpacked(row: &Row, from: usize) -> PgResult<StoredValue<Payload>> {
     let (text, body): (&str, PgRawCell<'_>) = (row.try_get(from)?, row.try_get(from + 2)?);
-    let length = row.try_get(from + 3)?;
-    let body = match (row.try_get::<_, Option<i64>>(from + 5)?, dictionary) {
-        (Some(_), Some(dictionary)) => compression::unpack_with(body.0, length, Some(dictionary)),
-        (Some(_), None) => None,
-        (None, _) => compression::unpack(body.0, length),
-    };
+    let body = compression::unpack(body.0, row.try_get(from + 3)?);
     let digest = |place| row.try_get::<_, Option<PgRawCell<'_>>>(place).map(|raw| raw.map(|raw| Digest(raw.array())));
     let whole =
         digest(from + 1)? == Some(Digest::of(text.as_bytes())) && digest(from + 4)? == body.as_deref().map(Digest::of);

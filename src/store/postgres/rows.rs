@@ -1,18 +1,16 @@
 //! Conversion of cells to and from PostgreSQL, and columns of many rows as arrays.
 
 use super::batch_writes::EventWrites;
-use super::dictionaries::{PgDictionaries, held_dictionaries};
 use super::pool::{PgParam, PgQuery, ask};
-use crate::decide::claim::Payload;
 use crate::decide::event::Event;
 use crate::decide::id::{Digest, EventId};
 use crate::decide::ledger::EventRow;
+use crate::store::compression::CompressedBody;
 use crate::store::optimistic::RecordVersion;
 use crate::store::row;
 use crate::store::row::{CellValue, ColumnRewritten, EVENT_COLUMNS, EventCell, EventColumn, RowToWrite, StoredRow};
 use bytes::{BufMut, BytesMut};
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 use std::error::Error;
 use std::sync::LazyLock;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
@@ -326,31 +324,24 @@ pub(super) fn replace_bodies<'s>(events: &[&'s Event]) -> PgQuery<'s> {
 }
 
 /// Writes bodies, replacing existing ones.
-const PUT_PAYLOADS: &str = concat!(
-    held_dictionaries!("$7"),
-    "insert into {schema}.payloads (event, headers, headers_digest, body, length, dictionary) \
-     select p.* from fits, unnest($1::uuid[], $2::text[], $3::bytea[], $4::bytea[], $5::bigint[], $6::bigint[]) p \
-     where fits.is = 0 \
+const PUT_PAYLOADS: &str = "insert into {schema}.payloads (event, headers, headers_digest, body, unpacked) \
+     select * from unnest($1::uuid[], $2::text[], $3::bytea[], $4::bytea[], $5::bigint[]) \
      on conflict (event) do update set headers = excluded.headers, headers_digest = excluded.headers_digest, \
-     body = excluded.body, length = excluded.length, dictionary = excluded.dictionary"
-);
+     body = excluded.body, unpacked = excluded.unpacked";
 
 pub(super) fn put_payloads<'s>(
-    rows: impl Iterator<Item = (&'s Event, &'s Payload)>,
-    dictionaries: &PgDictionaries,
+    rows: impl Iterator<Item = (EventId, &'s crate::decide::claim::Payload)>,
 ) -> PgQuery<'s> {
     let (mut ids, mut headers, mut digests) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut bodies, mut lengths, mut used) = (Vec::new(), Vec::new(), Vec::new());
-    for (event, payload) in rows {
+    let (mut bodies, mut unpacked) = (Vec::new(), Vec::new());
+    for (id, payload) in rows {
         let text = row::headers_cell(&payload.headers);
-        let packed = dictionaries.pack(event, &payload.body);
-        ids.push(PgUuid(event.id));
+        let packed = CompressedBody::of(&payload.body);
+        ids.push(PgUuid(id));
         digests.push(PgBytes32(Digest::of(text.as_bytes()).0));
         headers.push(text);
-        lengths.push(packed.unpacked());
-        used.push(packed.dictionary().map(|dictionary| dictionary.0));
+        unpacked.push(packed.unpacked());
         bodies.push(packed.into_bytes());
     }
-    let held: Vec<i64> = used.iter().flatten().copied().collect::<BTreeSet<_>>().into_iter().collect();
-    ask!(PUT_PAYLOADS, ids, headers, digests, bodies, lengths, used, held)
+    ask!(PUT_PAYLOADS, ids, headers, digests, bodies, unpacked)
 }

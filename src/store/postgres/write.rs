@@ -11,11 +11,10 @@
 //! inserting it: other transactions that want it wait for our commit.
 
 use super::batch_writes::{BatchWrites, EventWrites, ReceiptWrite};
-use super::dictionaries::PgDictionaries;
 use super::error::PgCommitStage;
 use super::pool::{PgConn, PgError, PgParam, PgQuery, ask};
 use super::rows::{PgBytes32, PgEventWrite, PgRawCell, PgUuid, column, counter, small, text};
-use super::{batch_writes, dictionaries, queries, retention, rows};
+use super::{batch_writes, queries, retention, rows};
 use crate::decide::event::Receipt;
 use crate::decide::id::{EventId, Key};
 use crate::decide::ledger::KeyOwner;
@@ -26,7 +25,7 @@ use crate::store::{ChangeHint, DuplicateSighting, StoreError, copy, row};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use tokio_postgres::error::SqlState;
 
-pub(super) const BEGIN: &str = "begin";
+const BEGIN: &str = "begin";
 pub(super) const COMMIT: &str = "commit";
 pub(super) const ROLLBACK: &str = "rollback";
 
@@ -97,14 +96,13 @@ pub(super) async fn write(
     link: &mut PgConn,
     swaps: &[ConditionalWrite],
     heeds: CopyLockCheck,
-    dictionaries: &PgDictionaries,
 ) -> Result<WriteResult, StoreError> {
     let first = batch_writes::first_seen(swaps);
-    if let Some(written) = write_at_once(link, swaps, &first, heeds, dictionaries).await? {
+    if let Some(written) = write_at_once(link, swaps, &first, heeds).await? {
         return Ok(written);
     }
     match lock(link, swaps, &first).await {
-        Ok(locked) => finish(link, swaps, locked, heeds, dictionaries).await,
+        Ok(locked) => finish(link, swaps, locked, heeds).await,
         Err(failed) if failed.is_contention() => refuse_all(link, swaps).await,
         Err(failed) => Err(failed.classify(PgCommitStage::Before)),
     }
@@ -123,7 +121,6 @@ async fn write_at_once(
     swaps: &[ConditionalWrite],
     first: &BTreeMap<RecordId, ExpectedVersion>,
     heeds: CopyLockCheck,
-    dictionaries: &PgDictionaries,
 ) -> Result<Option<WriteResult>, StoreError> {
     let mut actual = first.iter().map(|(cell, seen)| (*cell, *seen)).collect();
     let (written, effect) = batch_writes::settle(swaps, &mut actual);
@@ -132,14 +129,11 @@ async fn write_at_once(
     }
     let mut asks = vec![ask!(BEGIN)];
     put_checked(&effect, &batch_writes::expected_events(first), heeds, &mut asks);
-    put_beside(&effect, dictionaries, &mut asks);
+    put_beside(&effect, &mut asks);
     asks.push(ask!(COMMIT));
     match link.query_all(&asks).await {
         Ok(_) => Ok(Some((written, effect.hints()))),
-        Err(failed) if failed.is_contention() || has_changed(&failed) || dictionaries::is_retired(&failed) => {
-            if dictionaries::is_retired(&failed) {
-                dictionaries.forget();
-            }
+        Err(failed) if failed.is_contention() || has_changed(&failed) => {
             link.query_all(&[ask!(ROLLBACK)]).await.map_err(|failed| failed.classify(PgCommitStage::Before))?;
             Ok(None)
         }
@@ -299,7 +293,6 @@ async fn finish(
     swaps: &[ConditionalWrite],
     mut locked: LockedRecords,
     heeds: CopyLockCheck,
-    dictionaries: &PgDictionaries,
 ) -> Result<WriteResult, StoreError> {
     let (written, effect) = batch_writes::settle(swaps, &mut locked.actual);
     if !written.contains(&true) {
@@ -308,15 +301,11 @@ async fn finish(
     let mut asks = Vec::new();
     drop_events(&effect, &mut asks);
     put_cells(&effect, &locked, &mut asks);
-    put_events(&effect, dictionaries, &mut asks);
+    put_events(&effect, &mut asks);
     commit(&mut asks, heeds);
     match link.query_all(&asks).await {
         Ok(_) => Ok((written, effect.hints())),
         Err(failed) if failed.is_contention() => refuse_all(link, swaps).await,
-        Err(failed) if dictionaries::is_retired(&failed) => {
-            dictionaries.forget();
-            refuse_all(link, swaps).await
-        }
         Err(failed) => Err(not_committed(failed)),
     }
 }
@@ -403,7 +392,7 @@ fn rows_of<'s>(effect: &'s BatchWrites<'s>) -> (Vec<PgEventWrite<'s>>, Vec<PgEve
 }
 
 /// Writes events and their related rows.
-pub(super) fn put_events<'s>(effect: &'s BatchWrites<'s>, dictionaries: &PgDictionaries, asks: &mut Vec<PgQuery<'s>>) {
+pub(super) fn put_events<'s>(effect: &'s BatchWrites<'s>, asks: &mut Vec<PgQuery<'s>>) {
     let (new, changed) = rows_of(effect);
     if !new.is_empty() {
         asks.push(rows::insert_events(&new));
@@ -411,11 +400,11 @@ pub(super) fn put_events<'s>(effect: &'s BatchWrites<'s>, dictionaries: &PgDicti
     if !changed.is_empty() {
         asks.push(rows::update_events(&changed));
     }
-    put_beside(effect, dictionaries, asks);
+    put_beside(effect, asks);
 }
 
 /// Writes the rows that are related to events.
-fn put_beside<'s>(effect: &'s BatchWrites<'s>, dictionaries: &PgDictionaries, asks: &mut Vec<PgQuery<'s>>) {
+fn put_beside<'s>(effect: &'s BatchWrites<'s>, asks: &mut Vec<PgQuery<'s>>) {
     let of = |pick: fn(&EventWrites<'s>) -> bool| {
         effect.events.iter().filter(|(_, fate)| pick(fate)).map(|(id, _)| PgUuid(*id)).collect::<Vec<_>>()
     };
@@ -428,9 +417,8 @@ fn put_beside<'s>(effect: &'s BatchWrites<'s>, dictionaries: &PgDictionaries, as
         asks.push(rows::replace_bodies(&fixed));
     }
     if effect.events.values().any(|fate| fate.payload.is_some()) {
-        let event = |fate: &EventWrites<'s>| fate.fixed.or(fate.row.map(|(row, _)| &row.event));
-        let payloads = effect.events.values().filter_map(|fate| Some((event(fate)?, fate.payload?)));
-        asks.push(rows::put_payloads(payloads, dictionaries));
+        let payloads = effect.events.iter().filter_map(|(id, fate)| Some((*id, fate.payload?)));
+        asks.push(rows::put_payloads(payloads));
     }
     let shed: Vec<_> = effect.events.iter().filter(|(_, fate)| fate.shed).map(|(id, _)| PgUuid(*id)).collect();
     if !shed.is_empty() {

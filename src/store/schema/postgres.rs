@@ -11,7 +11,6 @@ pub use schema_name::SchemaName;
 
 use super::{AppliedMigration, Migration, MigrationRejection, MigrationStatus};
 use crate::decide::time::{Duration, Timestamp};
-use crate::store::postgres::pack_all_anew;
 use std::fmt;
 use std::time::Instant;
 use tokio_postgres::error::SqlState;
@@ -75,17 +74,7 @@ pub const MIGRATIONS: &[Migration] = &[
         down: include_str!("postgres/0008_what_was_signed_and_who_retries.down.sql"),
         oldest: 7,
     },
-    Migration {
-        version: DICTIONARIES,
-        name: "dictionaries",
-        up: include_str!("postgres/0009_dictionaries.up.sql"),
-        down: include_str!("postgres/0009_dictionaries.down.sql"),
-        oldest: 9,
-    },
 ];
-
-/// The version that packs bodies with dictionaries: no SQL can undo that.
-const DICTIONARIES: u32 = 9;
 
 const MAKE_LOG: &str = "create table if not exists schema_migrations (
     version    integer not null primary key,
@@ -327,9 +316,6 @@ async fn down_alone(
     let way = super::way_down(MIGRATIONS, &applied(db, schema).await?, to)?;
     for migration in &way {
         let tx = begin(db, schema).await?;
-        if migration.version == DICTIONARIES {
-            pack_all_anew(&tx).await?;
-        }
         tx.batch_execute(migration.down).await?;
         tx.execute("delete from schema_migrations where version = $1", &[&migration.version.cast_signed()]).await?;
         tx.commit().await?;
