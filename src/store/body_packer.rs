@@ -137,6 +137,10 @@ impl SourceDictionary {
                     self.trials.give_up();
                     return None;
                 };
+                // A transaction that is run again packs its bodies again.
+                if candidate.event == event.id {
+                    return None;
+                }
                 let plain = match &self.current {
                     Some(_) => CompressedBody::of(body).bytes().len(),
                     None => current,

@@ -149,7 +149,9 @@ impl AdminClient {
     }
 
     pub(super) async fn remove(&self, name: &str) -> Result<CommandOutcome, CommandError> {
-        self.post_command(Method::DELETE, &["api", "events", name], name).await
+        // Other bodies may have to be packed without this event's first.
+        let heard = self.ask_within(FORGET_TIME, Method::DELETE, self.url(&["api", "events", name])).await?;
+        self.command_outcome(heard, name)
     }
 
     pub(super) async fn forget_source(&self, source: &str) -> Result<CommandOutcome, CommandError> {

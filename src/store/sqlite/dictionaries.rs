@@ -19,7 +19,7 @@ use crate::decide::time::Timestamp;
 use crate::store::body_packer::{BodyPacker, DictionaryCandidate, DictionaryChange};
 use crate::store::compression::{BodyDictionary, CompressedBody, DictionaryId};
 use crate::store::{StoreError, StoredValue};
-use rusqlite::{Connection, ErrorCode, OptionalExtension, Result, Row, params};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, Result, Row, ToSql, params};
 use std::sync::Arc;
 
 /// Maximum number of bodies that one transaction packs anew.
@@ -179,16 +179,40 @@ fn pack_anew(db: &Connection, id: DictionaryId, limit: usize) -> Result<Dependen
         match queries::body(db, event)? {
             StoredValue::Whole(body) => {
                 let packed = CompressedBody::of(&body);
-                let sql = "update payloads set body = ?2, unpacked = ?3, dictionary = null where event = ?1";
-                db.prepare_cached(sql)?.execute(params![event.0, packed.bytes(), packed.unpacked()])?;
+                let set = "body = ?2, unpacked = ?3, dictionary = null";
+                let written = params![event.0, packed.bytes(), packed.unpacked()];
+                update_payload(db, set, "headers = '[]', headers_digest = x''", written)?;
             }
             // It is damaged, and stays so: without its dictionary it cannot become what its event's digest says.
             StoredValue::Damaged | StoredValue::Forgotten => {
-                db.prepare_cached("update payloads set dictionary = null where event = ?1")?.execute([event.0])?;
+                let others = "headers = '[]', headers_digest = x'', body = x'', unpacked = null";
+                update_payload(db, "dictionary = null", others, params![event.0])?;
             }
         }
     }
     remove_unneeded(db, id)
+}
+
+/// Updates the payload of an event. SQLite writes no row with a cell of another type: if there is one, the other columns are
+/// emptied, which leaves the payload damaged.
+fn update_payload(db: &Connection, set: &str, emptied: &str, values: &[&dyn ToSql]) -> Result<()> {
+    let update = |set: &str| {
+        let sql = format!("update payloads set {set} where event = ?1");
+        db.prepare_cached(&sql)?.execute(values).map(drop)
+    };
+    match update(set) {
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
+            update(&format!("{set}, {emptied}"))
+        }
+        updated => updated,
+    }
+}
+
+/// Whether no more bodies are packed with this dictionary. One that is gone may be in use anew under the same id.
+fn is_retired(db: &Connection, id: DictionaryId) -> Result<bool> {
+    let sql = "select retired from dictionaries where id = ?1";
+    let retired = db.prepare_cached(sql)?.query_row([id.0], |row| Ok(row.get(0).unwrap_or(true))).optional()?;
+    Ok(retired.unwrap_or(true))
 }
 
 /// Packs all bodies without a dictionary: earlier versions know none.
@@ -234,7 +258,13 @@ impl SqliteStore {
     /// Packs the bodies that need these dictionaries anew, in short transactions, so that no claim waits long.
     async fn pack_all_of(&self, dictionaries: Vec<DictionaryId>) -> Result<(), StoreError> {
         for id in dictionaries {
-            let anew = || self.ask(PACKED_ANEW_MAX, 0, move |rows| pack_anew(rows.db, id, PACKED_ANEW_MAX));
+            let anew = || {
+                self.ask(PACKED_ANEW_MAX, 0, move |rows| match is_retired(rows.db, id)? {
+                    true => pack_anew(rows.db, id, PACKED_ANEW_MAX),
+                    // It was removed meanwhile, and another body has become the same dictionary.
+                    false => Ok(DependentBodies::None),
+                })
+            };
             while anew().await? == DependentBodies::Some {}
         }
         Ok(())

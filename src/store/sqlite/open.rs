@@ -406,6 +406,8 @@ fn apply_pragmas(path: &Path, db: &Connection) -> Result<(), SqliteOpenError> {
     }
     let set = || {
         db.pragma_update(None, "synchronous", "full")?;
+        // Nothing that a body is packed with may be removed before it.
+        db.pragma_update(None, "foreign_keys", true)?;
         db.pragma_update(None, "cache_size", WRITER_CACHE)?;
         db.pragma_update_and_check(None, "journal_size_limit", WAL_BYTES_MAX, |_| Ok(()))?;
         // We run checkpoints ourselves, so that failures are noticed.

@@ -229,14 +229,15 @@ pub(super) fn body(db: &Connection, id: EventId) -> Result<StoredValue<Vec<u8>>>
 }
 
 /// Reads a row of [`PAYLOAD`]; if that is not as it was written, again with the copy of its dictionary. Each statement is a
-/// snapshot of its own: a body and what it is packed with are always read together.
+/// snapshot of its own: a body and what it is packed with are always read together. Where the copy is not needed any more, the
+/// body was packed without its dictionary in between: then it is read once more.
 fn from_either_copy<T>(
     db: &Connection,
     id: EventId,
     read: impl Fn(&rusqlite::Row<'_>) -> Result<Option<T>>,
 ) -> Result<StoredValue<T>> {
     let (mut is_there, mut unreadable) = (false, None);
-    for sql in [PAYLOAD, PAYLOAD_BY_COPY] {
+    for sql in [PAYLOAD, PAYLOAD_BY_COPY, PAYLOAD] {
         match db.prepare_cached(sql)?.query_row([id.0], &read).optional() {
             Ok(Some(Some(whole))) => return Ok(StoredValue::Whole(whole)),
             Ok(Some(None)) => is_there = true,

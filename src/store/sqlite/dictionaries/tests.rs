@@ -139,6 +139,22 @@ async fn what_is_forgotten_is_in_no_dictionary_and_the_bodies_that_needed_it_are
     assert_eq!(fresh.dictionaries().await, (1, 1, 1, 11), "a body of another event became one");
 }
 
+/// SQLite writes no row with a cell of another type, and says so as of any other rule that a row breaks.
+#[tokio::test]
+async fn a_payload_that_cannot_be_written_as_it_is_keeps_no_dictionary_and_counts_as_damaged() {
+    let fresh = Fresh::new();
+    let ids = fresh.claim_alike(20, false).await;
+    fresh.edit(
+        "create trigger refuse before update of dictionary on payloads \
+         when new.event = (select max(event) from payloads) and length(new.headers_digest) > 0 \
+         begin select raise(abort, 'refused'); end",
+    );
+    assert_eq!(fresh.store().remove(ids[0]).await.expect("it is removed"), RemovalResult::Removed);
+    assert_eq!(fresh.dictionaries().await, (0, 0, 0, 0));
+    fresh.check(&ids[1..19], |n| body(1, n + 1)).await;
+    assert_eq!(fresh.store().payload(ids[19]).await.expect("it reads"), StoredValue::Damaged);
+}
+
 #[tokio::test]
 async fn a_source_that_is_forgotten_leaves_no_dictionary() {
     let fresh = Fresh::new();
