@@ -117,6 +117,7 @@ impl<'d> VerifiedDelivery<'d> {
     /// The JSON in it: the body, or the `payload` of GitHub's form. An error where its content type says that it is not
     /// JSON: that matters only to a reader of the JSON.
     pub fn json(&self) -> Result<&[u8], DeliveryRejection> {
+        content_type::not_compressed(self.delivery)?;
         match &self.json {
             Some(json) => Ok(json),
             None => content_type::any(self.delivery).map(|()| &self.delivery.body[..]),
