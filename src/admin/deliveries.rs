@@ -112,7 +112,7 @@ params!(
             "deliveries": [{
                 "at": "2026-02-07T15:20:40.500000Z", "node": "4f6b3fa9c01e", "source": "ghcr", "path": null,
                 "verdict": "refused", "status": 401, "reason": "bad_signature",
-                "why": "x-hub-signature-256 does not fit these bytes, or is too old",
+                "why": "x-hub-signature-256: a signature of other bytes, or with another secret",
                 "delivery": "f168a0a0-0440-11f1-9b3f-a185afe7eea8", "bytes": 8121, "event": null, "same": null,
             }],
             "nodes": [

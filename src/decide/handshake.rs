@@ -20,6 +20,10 @@ use std::fmt;
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 
+/// Headers that come with any request, so that they do not show that somebody asks for a handshake.
+const BROWSER_HEADERS: [&str; 9] =
+    ["accept", "accept-encoding", "accept-language", "connection", "cookie", "host", "origin", "referer", "user-agent"];
+
 /// A handshake of a sender: how it is recognised, and its answer.
 #[derive(Clone, Debug)]
 pub struct Handshake {
@@ -85,6 +89,15 @@ pub enum HandshakeProof {
     Secret,
     /// Nothing: anyone can ask.
     None,
+}
+
+/// A request that asks for a handshake as its sender does, and cannot be answered.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RefusedHandshake {
+    /// 401 where it is not what was agreed, 400 where what it asks for cannot be sent back.
+    pub status: u16,
+    /// What is wrong with it, and where: never a value of it.
+    pub why: String,
 }
 
 /// The method of a handshake.
@@ -206,6 +219,22 @@ impl HandshakeAnswer {
         matches!(self, Self::Members(members)
             if members.iter().any(|(_, value)| matches!(value, HandshakeValue::Hmac { .. })))
     }
+
+    /// Where what it sends back is.
+    fn places(&self) -> Vec<&FieldLocation> {
+        match self {
+            Self::Empty | Self::Json(_) => Vec::new(),
+            Self::Text(at) | Self::Header(_, at) => vec![at],
+            Self::Members(members) => members.iter().map(|(_, value)| value.at()).collect(),
+        }
+    }
+}
+
+impl HandshakeToken {
+    /// Whether the delivery brings it.
+    fn is_in(&self, delivery: &Delivery<'_>) -> bool {
+        text_at(&self.at, delivery).is_some_and(|text| self.secrets.matches_token(text.as_bytes()))
+    }
 }
 
 impl HandshakeValue {
@@ -260,6 +289,16 @@ impl Source {
         self.handshakes.iter().find(|handshake| is_short && handshake.is(method, delivery))
     }
 
+    /// Why a request that is no delivery and was not answered is no handshake, if it brings something that only one of
+    /// them has; `None`: it asks for none.
+    pub fn refused_handshake(&self, method: HandshakeMethod, request: &Delivery<'_>) -> Option<RefusedHandshake> {
+        let asked = self.handshakes.iter().filter(|handshake| handshake.method == method);
+        let mut refused: Vec<_> = asked.filter_map(|handshake| handshake.refused(self, request)).collect();
+        // Of several that it may be, the one that is right but for what it asks to get back.
+        let nearest = refused.iter().position(|refused| refused.status == 400).unwrap_or(0);
+        (!refused.is_empty()).then(|| refused.swap_remove(nearest))
+    }
+
     /// Verifies a delivery or rejects it. Where a handshake signs what it is asked, a body that it would sign proves
     /// nothing: anyone could have had it signed.
     pub fn verify_delivery<'d>(&self, delivery: &'d Delivery<'d>) -> Result<VerifiedDelivery<'d>, DeliveryRejection> {
@@ -289,32 +328,67 @@ impl Source {
 impl Handshake {
     /// Whether this is the handshake, as far as it can be seen without verifying it.
     fn is(&self, method: HandshakeMethod, delivery: &Delivery<'_>) -> bool {
-        let token = |token: &HandshakeToken| {
-            text_at(&token.at, delivery).is_some_and(|text| token.secrets.matches_token(text.as_bytes()))
-        };
         self.method == method
             && self.when.iter().all(|mark| {
                 text_at(&mark.at, delivery).is_some_and(|text| mark.is.as_ref().is_none_or(|is| *is == text))
             })
-            && self.token.as_ref().is_none_or(token)
+            && self.token.as_ref().is_none_or(|token| token.is_in(delivery))
+    }
+
+    /// Why a request of its method is not answered; `None`: it has nothing of this handshake, or nothing is wrong with it.
+    fn refused(&self, source: &Source, request: &Delivery<'_>) -> Option<RefusedHandshake> {
+        let echoed = self.answer.places();
+        let marks = self.when.iter().map(|mark| &mark.at);
+        let mut places = marks.chain(self.token.as_ref().map(|token| &token.at)).chain(echoed.iter().copied());
+        if !places.any(|place| is_brought(place, request)) {
+            return None;
+        }
+        let unauthorized = |place: &FieldLocation, what: &str| {
+            Some(RefusedHandshake { status: 401, why: format!("{place} is missing or not {what}") })
+        };
+        for HandshakeMark { at, is } in &self.when {
+            let is_there = text_at(at, request);
+            match is {
+                Some(is) if is_there.as_deref() != Some(is.as_str()) => return unauthorized(at, "what `when` says"),
+                None if is_there.is_none() && !echoed.contains(&at) => return unauthorized(at, "readable"),
+                _ => {}
+            }
+        }
+        if let Some(token) = self.token.as_ref().filter(|token| !token.is_in(request)) {
+            return unauthorized(&token.at, "the source's verify_token");
+        }
+        if self.signed && matches!(source.verify.verify(request), Err(DeliveryRejection::BadSignature)) {
+            return Some(RefusedHandshake { status: 401, why: source.verify.rejection_reason(request) });
+        }
+        let place = self.unfit(request)?;
+        let why = format!(
+            "{place} cannot be sent back: it is missing, there more than once, not of 1 to {} bytes, or has other \
+             characters than it may",
+            limits::HANDSHAKE_ECHO_BYTES_MAX
+        );
+        Some(RefusedHandshake { status: 400, why })
     }
 
     /// Why a signed handshake cannot be answered: what it asks to get back is not there, or may not be sent back.
     pub fn rejection(&self, delivery: &Delivery<'_>) -> Option<DeliveryRejection> {
+        let at = self.unfit(delivery).filter(|_| self.signed)?;
+        Some(DeliveryRejection::Malformed(format!("this is a handshake, and {at} is nothing that is sent back")))
+    }
+
+    /// The place of what it asks to get back, if that is not there or may not be sent back.
+    fn unfit(&self, delivery: &Delivery<'_>) -> Option<&FieldLocation> {
         let value = |value: &HandshakeValue| match value {
             HandshakeValue::At(at) => text_at(at, delivery).is_some(),
             HandshakeValue::Hmac { of, .. } => nonce_at(of, delivery).is_some(),
         };
-        let at = match &self.answer {
+        match &self.answer {
             HandshakeAnswer::Empty | HandshakeAnswer::Json(_) => None,
             HandshakeAnswer::Text(at) => Some(at).filter(|at| text_at(at, delivery).is_none()),
             HandshakeAnswer::Header(_, at) => Some(at).filter(|at| visible_at(at, delivery).is_none()),
             HandshakeAnswer::Members(members) => {
                 members.iter().find(|(_, member)| !value(member)).map(|(_, member)| member.at())
             }
-        };
-        let at = at.filter(|_| self.signed)?;
-        Some(DeliveryRejection::Malformed(format!("this is a handshake, and {at} is nothing that is sent back")))
+        }
     }
 
     fn response(&self, source: &Source, delivery: &Delivery<'_>) -> Option<HttpResponse> {
@@ -357,6 +431,15 @@ impl HandshakeValue {
                 Some(format!("{prefix}{}", encoding.encode(&mac)))
             }
         }
+    }
+}
+
+/// Whether something is there, readable or not, that a browser would not bring by itself.
+fn is_brought(place: &FieldLocation, request: &Delivery<'_>) -> bool {
+    match place {
+        FieldLocation::Path => false,
+        FieldLocation::Header(name) if BROWSER_HEADERS.contains(&name.as_str()) => false,
+        place => !matches!(place.read(request, request.body), Ok(None)),
     }
 }
 

@@ -7,7 +7,7 @@ use crate::action::boottime;
 use crate::decide::claim::{self, ClaimResult, MatchedBy, NewEvent, RepeatEffect};
 use crate::decide::delivery::{Delivery, DeliveryRejection, HeaderRef};
 use crate::decide::event::{Event, EventStep, Receipt, RetryOwner};
-use crate::decide::handshake::{AnsweredHandshake, HandshakeMethod, HandshakeProof};
+use crate::decide::handshake::{AnsweredHandshake, HandshakeMethod, HandshakeProof, RefusedHandshake};
 use crate::decide::judge::{Verdict, verify_and_judge};
 use crate::decide::limits;
 use crate::decide::response;
@@ -175,6 +175,19 @@ impl Gateway {
         let received = Received::handshake(source, &delivery, method, answer);
         self.observer.delivery(Some(source), &received);
         Some(received.response)
+    }
+
+    /// Why a request that is no delivery and was not answered is no handshake, if it asks for one.
+    pub(crate) fn refused_handshake(
+        &self,
+        source: &Source,
+        method: HandshakeMethod,
+        request: &Parts,
+    ) -> Option<RefusedHandshake> {
+        let headers: Vec<_> = request.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
+        let (path, query, body) = (request.uri.path(), request.uri.query().unwrap_or(""), Bytes::new());
+        let (at, wall) = (self.store.now(), self.store.wall_time());
+        source.refused_handshake(method, &Delivery { path, query, headers: &headers, body: &body, at, wall })
     }
 
     /// Handles one delivery: judges it, claims its events, and returns the result.

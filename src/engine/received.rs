@@ -171,6 +171,9 @@ impl Received {
             _ => DeliveryVerdict::Refused,
         };
         let why = match rejection {
+            DeliveryRejection::BadSignature if source.signs_for_anyone(delivery.body) => {
+                "the body is a text that a handshake signs for anyone who asks".to_owned()
+            }
             DeliveryRejection::BadSignature => source.verify.rejection_reason(delivery),
             DeliveryRejection::KeyUnavailable(_) => {
                 "the sender's key is not at hand, and cannot be fetched now".to_owned()

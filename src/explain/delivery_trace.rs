@@ -39,8 +39,8 @@ pub(crate) struct DeliveryTrace {
     pub elements: Option<usize>,
     /// How the walk ended.
     pub verdict: Verdict,
-    /// Why a request of this method is refused, if it is no delivery.
-    pub not_allowed: Option<String>,
+    /// The status and the reason with which a request of this method is refused, if it is no delivery.
+    pub not_allowed: Option<(u16, String)>,
 }
 
 /// The record of how a body, or one element of it, was evaluated.
@@ -191,13 +191,18 @@ impl DeliveryTrace {
             return;
         }
         self.signature = SignatureCheck::NotNeeded("this is no delivery".into());
+        if let Some(refused) = known.and_then(|method| source.refused_handshake(method, &sent)) {
+            self.not_allowed = Some((refused.status, format!("handshake: {}", refused.why)));
+            return;
+        }
         let allowed = source.methods().join(", ");
         let none = if known.is_some() && source.methods().contains(&method) {
-            ", and none of the sender's handshakes"
+            " with nothing of a handshake in it"
         } else {
             ""
         };
-        self.not_allowed = Some(format!("method: a delivery is a POST, this is a {method}{none}; allowed: {allowed}"));
+        let why = format!("method: a delivery is a POST, this is a {method}{none}; allowed: {allowed}");
+        self.not_allowed = Some((405, why));
     }
 
     fn record_step(&mut self, step: &WalkStep<'_>) {
@@ -248,8 +253,8 @@ impl DeliveryTrace {
 
     /// Why it is refused: the status, the reason and its details.
     pub(crate) fn refused(&self) -> Option<(u16, String)> {
-        if let Some(why) = &self.not_allowed {
-            return Some((405, why.clone()));
+        if let Some(refused) = &self.not_allowed {
+            return Some(refused.clone());
         }
         if self.is_too_large() {
             return Some((413, format!("too_large: {} bytes, at most {}", self.bytes, self.source.body_max)));

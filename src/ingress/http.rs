@@ -4,7 +4,7 @@ use super::http_response;
 use super::readiness::Readiness;
 use super::request_body::{BodiesInFlight, BodyError, BodyLimits, read};
 use crate::decide::field::FieldLocation;
-use crate::decide::handshake::HandshakeMethod;
+use crate::decide::handshake::{HandshakeMethod, RefusedHandshake};
 use crate::decide::response;
 use crate::decide::response::HttpResponse;
 use crate::decide::response::problem_json;
@@ -59,6 +59,11 @@ impl IngestState {
             let method = HandshakeMethod::parse(parts.method.as_str());
             if let Some(reply) = method.and_then(|method| self.gateway.answer_handshake(source, method, &parts)) {
                 return closing(reply);
+            }
+            if let Some(RefusedHandshake { status, why }) =
+                method.and_then(|method| self.gateway.refused_handshake(source, method, &parts))
+            {
+                return self.reject(Some(source), &parts, refused(status, "handshake"), why);
             }
             let why = format!("a delivery is a POST, this was a {}", parts.method);
             let mut reply = self.reject(Some(source), &parts, refused(405, "method"), why);

@@ -258,8 +258,11 @@ fn handshakes_of_every_method_are_predicted_and_so_is_a_method_that_is_none() {
     };
     refused("GET /in/stripe HTTP/1.1\nHost: h\n\n", "a delivery is a POST, this is a GET; allowed: POST");
     refused(
-        "GET /in/meta?hub.mode=subscribe&hub.verify_token=theirs&hub.challenge=1 HTTP/1.1\nHost: h\n\n",
-        "this is a GET, and none of the sender's handshakes; allowed: POST, GET",
+        "GET /in/meta HTTP/1.1\nHost: h\n\n",
+        "this is a GET with nothing of a handshake in it; allowed: POST, GET",
     );
+    let asked = "GET /in/meta?hub.mode=subscribe&hub.verify_token=theirs&hub.challenge=1 HTTP/1.1\nHost: h\n\n";
+    let why = "handshake: query.hub.verify_token is missing or not the source's verify_token";
+    explain(asked).has(1, &[&format!("be refused with 401, {why}")]);
     refused("PUT /in/dropbox HTTP/1.1\nHost: h\n\n{}", "this is a PUT; allowed: POST, GET");
 }

@@ -122,11 +122,44 @@ async fn meta_hears_its_challenge_only_with_the_verify_token() {
     assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("\r\n\r\n1158201444"), "{answer}");
     for wrong in ["", "another", &format!("{VERIFY_TOKEN}&hub.verify_token=x")] {
         let refused = get(&house, &target(wrong)).await;
-        assert!(refused.starts_with("HTTP/1.1 405 ") && refused.contains("allow: POST, GET\r\n"), "{refused}");
+        assert!(refused.starts_with("HTTP/1.1 401 "), "{refused}");
         assert!(!refused.contains("1158201444"), "{refused}");
     }
     check_nothing_is_written(&house);
     assert!(!house.log().contains(VERIFY_TOKEN));
+}
+
+#[tokio::test]
+async fn meta_is_told_what_is_wrong_with_its_question() {
+    let house = house(&["meta"]);
+    let token = VERIFY_TOKEN.replace(' ', "+");
+    let ours = format!("hub.mode=subscribe&hub.verify_token={token}");
+    let not_sent_back = "hub.challenge cannot be sent back";
+    let not_ours = "hub.verify_token is missing or not the source's verify_token";
+    let asked = [
+        (401, not_ours, "hub.mode=subscribe&hub.challenge=777&hub.verify_token=bad".to_owned()),
+        (401, not_ours, "hub.mode=subscribe&hub.challenge=777".to_owned()),
+        (401, "hub.mode is missing or not what `when` says", format!("hub.challenge=777&hub.verify_token={token}")),
+        (400, not_sent_back, ours.clone()),
+        (400, not_sent_back, format!("{ours}&hub.challenge=777&hub.challenge=778")),
+        (400, not_sent_back, format!("{ours}&hub.challenge={}", "7".repeat(4097))),
+        (400, not_sent_back, format!("{ours}&hub.challenge=777%ff")),
+    ];
+    for (nth, (status, why, query)) in asked.iter().enumerate() {
+        let refused = get(&house, &format!("/in/meta?{query}")).await;
+        assert!(refused.starts_with(&format!("HTTP/1.1 {status} ")), "{query}: {refused}");
+        assert!(refused.ends_with(r#"{"status":"refused","reason":"handshake"}"#), "{query}: {refused}");
+        let told = format!("WARN refused   source=meta status={status} reason=handshake why=\"query.{why}");
+        let as_before = asked[..nth].iter().filter(|before| (before.0, before.1) == (*status, *why)).count();
+        until("the log tells what is wrong", || house.log().matches(&told).count() == as_before + 1).await;
+    }
+    for plain in ["/in/meta", "/in/meta?utm=1"] {
+        let refused = get(&house, plain).await;
+        assert!(refused.starts_with("HTTP/1.1 405 ") && refused.contains("allow: POST, GET\r\n"), "{refused}");
+    }
+    let log = house.log();
+    assert!(!log.contains(VERIFY_TOKEN) && !log.contains(&token) && !log.contains("777"), "{log}");
+    check_nothing_is_written(&house);
 }
 
 #[tokio::test]
@@ -145,14 +178,15 @@ async fn a_challenge_in_the_query_is_echoed_as_plain_text_and_within_limits() {
         &format!("?challenge={}", "x".repeat(4097)),
     ] {
         let refused = get(&house, &format!("/in/dropbox{wrong}")).await;
-        assert!(refused.starts_with("HTTP/1.1 405 "), "{wrong}: {refused}");
+        let status = if wrong.is_empty() { 405 } else { 400 };
+        assert!(refused.starts_with(&format!("HTTP/1.1 {status} ")), "{wrong}: {refused}");
     }
     let answer = get(&house, "/in/x?crc_token=MWJhNmFlZTQ").await;
     assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains(r#"{"response_token":"sha256="#), "{answer}");
     // Nobody gets a delivery signed by asking for it.
     for body in ["%7B%22for_user_id%22%3A%221%22%7D", "%5B1%5D", "a.b", "v0:1"] {
         let refused = get(&house, &format!("/in/x?crc_token={body}")).await;
-        assert!(refused.starts_with("HTTP/1.1 405 "), "{body}: {refused}");
+        assert!(refused.starts_with("HTTP/1.1 400 "), "{body}: {refused}");
     }
     // What was signed for whoever asked is not a delivery, even where a body is all that X signs.
     for body in ["1234", "true", "a=b"] {
@@ -271,7 +305,9 @@ async fn cloudevents_are_allowed_for_the_origin_that_asks_and_identified_by_sour
         twice,
     ] {
         let refused = options(wrong).await;
-        assert!(refused.starts_with("HTTP/1.1 405 ") && !refused.contains("allowed-origin"), "{wrong}: {refused}");
+        let status = if wrong.is_empty() { 405 } else { 400 };
+        let is_refused = refused.starts_with(&format!("HTTP/1.1 {status} "));
+        assert!(is_refused && !refused.contains("allowed-origin"), "{wrong}: {refused}");
     }
     check_nothing_is_written(&house);
     let event = |id: &str, source: &str| {

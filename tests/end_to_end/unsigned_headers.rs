@@ -2,7 +2,7 @@
 //! and a kind of event counts only if the body has its shape.
 
 use crate::receiver::Receiver;
-use crate::support::{House, Sent, package};
+use crate::support::{House, SECRET, Sent, package};
 use crate::{GHCR, IN, ghcr};
 
 const RUN: &str = "run = { steps = [\"echo $HOOKONCE_FIELD_VERSION_ID >> runs\"] }";
@@ -116,6 +116,41 @@ name = "others"
     let mut runs = house.lines("runs");
     runs.sort();
     assert_eq!(runs, ["novelty", "pull_request"]);
+}
+
+#[tokio::test]
+async fn a_compressed_body_is_refused_with_words_that_say_so() {
+    let config = format!(
+        r#"
+[source.hook]
+path   = "{IN}"
+verify = {{ scheme = "hmac", secret = {{ env = "SECRET" }}, header = "x-hub-signature-256", prefix = "sha256=" }}
+fields = {{ n = "body.n" }}
+[[source.hook.route]]
+run = {{ steps = ["echo run >> runs"] }}
+[source.github]
+preset = "github"
+path   = "/in/github"
+secret = {{ env = "SECRET" }}
+[[source.github.route]]
+run = {{ steps = ["echo run >> runs"] }}
+"#
+    );
+    let house = House::new(&config);
+    // {"n":1}, as gzip -n packs it.
+    let packed = hex::decode("1f8b0800000000000203ab56ca53b232ac05007e3b4bd407000000").unwrap();
+    for path in [IN, "/in/github"] {
+        let mut sent = Sent::github("push", "x", "{}");
+        let key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, SECRET.as_bytes());
+        let signature = format!("sha256={}", hex::encode(aws_lc_rs::hmac::sign(&key, &packed)));
+        sent.body = packed.clone();
+        let sent = sent.with("x-hub-signature-256", &signature).with("content-encoding", "gzip");
+        let answer = house.deliver(path, &sent).await;
+        assert_eq!((answer.status, &*answer.word()), (400, "refused"), "{path}: {answer:?}");
+        let detail = answer.json()["detail"].as_str().unwrap_or_default().to_owned();
+        assert!(detail.contains("compressed bodies are not read: turn compression off"), "{path}: {detail}");
+    }
+    assert_eq!(house.lines("runs"), Vec::<String>::new());
 }
 
 #[tokio::test]

@@ -76,6 +76,7 @@ pub fn no_upstream_response(event: &Event, cause: DeathCause) -> HttpResponse {
 /// A request that was rejected before it was judged, as a problem.
 pub fn turned_away(reply: HttpResponse) -> HttpResponse {
     let (anchor, title) = match reply.status {
+        401 => ("not-authenticated", "The request is not authenticated"),
         405 => ("method", "This method is not taken here"),
         408 => ("too-slow", "The body came too slowly"),
         413 => ("too-large", "The body is too large"),
@@ -152,7 +153,7 @@ mod tests {
             DeliveryRejection::BadOrder("x".into()),
             DeliveryRejection::KindMismatch("another".into()),
         ];
-        let away = [400, 405, 408, 413, 503]
+        let away = [400, 401, 405, 408, 413, 503]
             .map(|status| turned_away(crate::decide::response::rejected_before_judging(status, "x")));
         let replies = refusals.iter().map(refused).chain([unavailable()]).chain(away);
         for reply in replies {

@@ -11,6 +11,10 @@ use std::sync::Arc;
 pub(super) const FORM: &str = "application/x-www-form-urlencoded";
 const JSON: &str = "application/json";
 
+/// What is wrong with a body that a sender compressed.
+const COMPRESSED: &str =
+    "the body is compressed, and compressed bodies are not read: turn compression off at the sender";
+
 /// Charsets in which a JSON text has the same names and brackets.
 const CHARSETS: [&str; 7] = ["utf-8", "utf8", "us-ascii", "ascii", "iso-8859-1", "latin1", "windows-1252"];
 
@@ -146,15 +150,28 @@ fn plain(delivery: &Delivery<'_>) -> Result<(), DeliveryRejection> {
             return Err(DeliveryRejection::ContentType);
         }
     }
+    if !is_coded(delivery) {
+        return Ok(());
+    }
+    let what = match std::str::from_utf8(delivery.body) {
+        Ok(_) => "Content-Encoding says that the body is compressed, and it is not",
+        Err(_) => COMPRESSED,
+    };
+    Err(DeliveryRejection::Malformed(what.into()))
+}
+
+/// Rejects a compressed body where JSON is read.
+pub(super) fn not_compressed(delivery: &Delivery<'_>) -> Result<(), DeliveryRejection> {
+    let is_compressed =
+        !begins_as_json(delivery.body) && is_coded(delivery) && std::str::from_utf8(delivery.body).is_err();
+    if is_compressed { Err(DeliveryRejection::Malformed(COMPRESSED.into())) } else { Ok(()) }
+}
+
+fn is_coded(delivery: &Delivery<'_>) -> bool {
     let coded = |(name, value): &HeaderRef<'_>| {
         *name == "content-encoding" && !matches!(&*value.trim_ascii().to_ascii_lowercase(), b"" | b"identity")
     };
-    if delivery.headers.iter().any(coded) {
-        return Err(DeliveryRejection::Malformed(
-            "Content-Encoding says that the body is compressed, and it is not".into(),
-        ));
-    }
-    Ok(())
+    delivery.headers.iter().any(coded)
 }
 
 /// `application/json` of `Application/JSON; charset=utf-8`. Two content types are rejected.

@@ -13,6 +13,9 @@ use std::borrow::Cow;
 /// Everything is in its place.
 pub(super) const ANOTHER_SIGNATURE: &str = "a signature of other bytes, or with another secret";
 
+/// The same, where the sender has the only key that signs.
+pub(super) const ANOTHER_KEY: &str = "a signature of other bytes, or with another key";
+
 /// The value of a header with a signature, or what is there instead.
 pub(super) fn header_found<'d>(delivery: &Delivery<'d>, name: &str) -> Result<&'d str, String> {
     header_within(delivery, name, limits::SIGNATURE_BYTES_MAX)
@@ -82,7 +85,11 @@ impl DescribedSignature {
 
     /// The first thing that is not as it should be.
     pub(super) fn found_words(&self, delivery: &Delivery<'_>) -> String {
-        self.difference(delivery).unwrap_or_else(|| ANOTHER_SIGNATURE.to_owned())
+        let unfit = match self.keys {
+            SignatureKeys::Hmac { .. } => ANOTHER_SIGNATURE,
+            SignatureKeys::Public(_) => ANOTHER_KEY,
+        };
+        self.difference(delivery).unwrap_or_else(|| unfit.to_owned())
     }
 
     fn difference(&self, delivery: &Delivery<'_>) -> Option<String> {

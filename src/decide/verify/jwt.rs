@@ -4,7 +4,7 @@
 //! secret only HS256. A token counts as a token does anywhere: it comes with any body, unless one of its claims is the
 //! digest of the body.
 
-use super::expectation::{ANOTHER_SIGNATURE, header_within};
+use super::expectation::{ANOTHER_KEY, ANOTHER_SIGNATURE, header_within};
 use super::fetched_key::{KeyDirectory, KeyDocument, KeyRequest, PublishedKey, PublishedKeyAlgorithm};
 use super::scheme::{PublishedProof, PublishedSigner, Scheme, SignedContent};
 use super::signature::{HmacHash, MatchedKey, SourceSecrets};
@@ -306,7 +306,7 @@ impl JwtScheme {
             (true, 0) => "a key that the issuer has not published, or not for this way to sign (kid)".to_owned(),
             (false, 0) => "no key of the issuer for this way to sign".to_owned(),
             (false, many) if many > limits::KEYS_WITHOUT_ID_MAX => "no key named (kid), and too many to try".to_owned(),
-            _ => "a signature of other bytes, or with another key".to_owned(),
+            _ => ANOTHER_KEY.to_owned(),
         }
     }
 }

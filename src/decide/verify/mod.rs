@@ -117,6 +117,7 @@ impl<'d> VerifiedDelivery<'d> {
     /// The JSON in it: the body, or the `payload` of GitHub's form. An error where its content type says that it is not
     /// JSON: that matters only to a reader of the JSON.
     pub fn json(&self) -> Result<&[u8], DeliveryRejection> {
+        content_type::not_compressed(self.delivery)?;
         match &self.json {
             Some(json) => Ok(json),
             None => content_type::any(self.delivery).map(|()| &self.delivery.body[..]),
@@ -579,38 +580,38 @@ impl VerificationScheme {
     /// Why a delivery failed verification, for the node's own log: never for the sender, and never with the right
     /// signature.
     pub fn rejection_reason(&self, delivery: &Delivery<'_>) -> String {
-        let places = self.credential_places();
         let names = self.signature_headers();
         let here: Vec<_> = names.iter().filter(|name| delivery.header(name) != HeaderLookup::Missing).collect();
-        match (&here[..], &places[..]) {
-            ([], []) => String::new(),
-            ([], [place]) if names.is_empty() && self.scheme.covers() == SignedContent::Token => {
-                format!("the token in {place} is missing or wrong")
+        let places = match &here[..] {
+            [] if self.credential_places().is_empty() => return String::new(),
+            [] if names.len() == self.credential_places().len() => {
+                let missing = format!("there is no {} header", names.join(" or "));
+                let guess = if self.scheme.secrets().is_some() { ": is a secret set at the sender?" } else { "" };
+                return format!("{missing}{guess}");
             }
-            ([], [place]) if names.is_empty() => {
-                let doubt = format!("the signature in {place} is missing or wrong, or is too old");
-                self.expectation(delivery).map_or(doubt.clone(), |details| format!("{doubt}; {details}"))
+            [] => {
+                let others = self.credential_places().into_iter().filter(|place| header_name(place.clone()).is_none());
+                others.map(|place| place.to_string()).collect::<Vec<_>>().join(" and ")
             }
-            ([], _) => format!("there is no {} header: is a secret set at the sender?", names.join(" or ")),
-            ([name], _) if delivery.header(name) == HeaderLookup::Several => {
-                format!("there is more than one {name} header")
+            [name] if delivery.header(name) == HeaderLookup::Several => {
+                return format!("there is more than one {name} header");
             }
-            ([name], _) => {
-                let doubt = format!(
-                    "{name} does not fit these bytes, or is too old: is the secret at the sender the one here?"
-                );
-                self.expectation(delivery).map_or(doubt.clone(), |details| format!("{doubt} {details}"))
-            }
-            (here, _) => {
-                let all = here.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(" and ");
-                // A described signature may be in several headers.
-                if self.content_is_configured() {
-                    format!("{all} do not fit these bytes, or are too old: is the secret at the sender the one here?")
-                } else {
-                    format!("there is more than one signature: {all}")
-                }
-            }
+            here => here.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(" and "),
+        };
+        // A described signature may be in several headers.
+        if here.len() > 1 && !self.content_is_configured() {
+            return format!("there is more than one signature: {places}");
         }
+        let Some(found) = self.scheme.found(delivery) else { return format!("what is in {places} is wrong") };
+        // Only where all else is right can it be the secret.
+        let guess = match &*found {
+            _ if self.scheme.secrets().is_none() => "",
+            "another token" => " (is the token at the sender the one here?)",
+            found if found.ends_with("with another secret") => " (is the secret at the sender the one here?)",
+            _ => "",
+        };
+        let expected = self.scheme.expected().map(|expected| format!("; expected {expected}")).unwrap_or_default();
+        format!("{places}: {found}{guess}{expected}")
     }
 
     /// The headers with which a genuine sender would send this body, signed with the first secret.

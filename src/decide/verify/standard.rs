@@ -2,7 +2,7 @@
 //! Ed25519 signature, as `v1a`.
 
 use super::described::SecretEncoding;
-use super::expectation::{ANOTHER_SIGNATURE, age_found, header_found};
+use super::expectation::{ANOTHER_KEY, ANOTHER_SIGNATURE, age_found, header_found};
 use super::public_key::{PublicKeyAlgorithm, PublicKeys};
 use super::scheme::{Scheme, SignedContent};
 use super::signature::{HmacHash, MatchedKey, SignedMessage, SourceSecrets, is_secret_key};
@@ -239,7 +239,11 @@ impl Scheme for StandardWebhooksScheme {
         let list = credential(delivery, names.signature);
         let theirs = list.and_then(|list| signatures(list, version)).unwrap_or_default();
         let whole = theirs.iter().any(|signature| signature.len() == self.keys.signature_bytes());
-        Some(if whole { ANOTHER_SIGNATURE.to_owned() } else { format!("no whole {version} signature") })
+        Some(match self.keys {
+            _ if !whole => format!("no whole {version} signature"),
+            StandardKeys::Hmac { .. } => ANOTHER_SIGNATURE.to_owned(),
+            StandardKeys::Public(_) => ANOTHER_KEY.to_owned(),
+        })
     }
 
     fn credential_places(&self) -> Vec<FieldLocation> {

@@ -131,8 +131,41 @@ fn a_signature_that_is_not_in_a_header_is_looked_for_where_it_is() {
                         the time in body.signature.timestamp (seconds), the id in body.signature.token";
         let (told, reason) = told(&signature, time);
         assert_eq!(told, format!("{expected}; found: {found}"));
-        assert!(reason.ends_with(&told), "{reason}");
+        let guess = if found.contains("secret") { " (is the secret at the sender the one here?)" } else { "" };
+        assert_eq!(reason, format!("body.signature.signature: {found}{guess}; {expected}"));
     }
+}
+
+#[test]
+fn a_guess_is_made_only_where_it_can_be_right() {
+    let now = AT.0.div_euclid(1_000_000);
+    let reason = |scheme: &VerificationScheme, name: &str, value: &str| {
+        let body = Bytes::from_static(b"{}");
+        let headers = [(name, value.as_bytes())];
+        let delivery = Delivery { path: "", query: "", headers: &headers, body: &body, at: AT, wall: AT };
+        assert!(scheme.verify(&delivery).is_err());
+        let told = scheme.rejection_reason(&delivery);
+        told.split_once("; expected ").expect("it says what was expected").0.to_owned()
+    };
+    let digits = "0".repeat(64);
+    for (signature, told) in [
+        (format!("t={},v1={digits}", now - 720), "stripe-signature: a time that is 12m ago, at most 5m"),
+        (format!("t={},v1={digits}", now + 720), "stripe-signature: a time that is 12m ahead, at most 5m"),
+        (
+            format!("t={now},v1={digits}"),
+            "stripe-signature: a signature of other bytes, or with another secret \
+             (is the secret at the sender the one here?)",
+        ),
+    ] {
+        assert_eq!(reason(&stripe(), "stripe-signature", &signature), told);
+    }
+    let github = VerificationScheme::github(secrets(&[b"a secret"]));
+    let told = reason(&github, "x-hub-signature-256", "sha1=00");
+    assert_eq!(told, "x-hub-signature-256: no sha256= at its beginning");
+    let bearer = VerificationScheme::bearer(secrets(&[b"a token"]));
+    let told = reason(&bearer, "authorization", "Bearer x");
+    assert_eq!(told, "authorization: another token (is the token at the sender the one here?)");
+    assert_eq!(reason(&bearer, "authorization", "Basic x"), "authorization: no bearer at its beginning");
 }
 
 #[test]
