@@ -242,6 +242,10 @@ impl Scheme for StandardWebhooksScheme {
         Some(if whole { ANOTHER_SIGNATURE.to_owned() } else { format!("no whole {version} signature") })
     }
 
+    fn time(&self, delivery: &Delivery<'_>) -> Option<Timestamp> {
+        parse_seconds(delivery.text(names(delivery)?.timestamp)?)
+    }
+
     fn credential_places(&self) -> Vec<FieldLocation> {
         SIGNATURES.iter().map(|&name| FieldLocation::Header(name.into())).collect()
     }
