@@ -46,6 +46,7 @@ pub use described::{
     DEFAULT_TOLERANCE, DescribedSignature, SecretEncoding, SignatureEncoding, SignatureEntries, SignatureKeys,
     TimestampLocation,
 };
+pub use expectation::TimeDifference;
 pub use fetched_key::{KeyDirectory, KeyDocument, KeyRequest, PublishedKey, PublishedKeyAlgorithm};
 use github::GithubScheme;
 pub use jwt::{JwtKeys, JwtScheme, RequiredClaim};
@@ -72,15 +73,6 @@ pub struct VerificationScheme {
     format: BodyFormat,
     /// Where the secret will be, if the sender brings it. Until then the scheme has one that is not known anywhere.
     late: Option<Arc<dyn LateSecret>>,
-}
-
-/// How far off the time of a delivery is, and how far off it may be.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum TimeDifference {
-    /// It is so old.
-    Old(Duration, Duration),
-    /// It is so far in the future.
-    Ahead(Duration, Duration),
 }
 
 /// A delivery that was verified.
@@ -583,17 +575,6 @@ impl VerificationScheme {
     /// What a rejected delivery has instead of what was expected, such as "a time that is 2h ago, at most 5m".
     pub fn difference(&self, delivery: &Delivery<'_>) -> Option<String> {
         self.scheme.found(delivery)
-    }
-
-    /// How far off the time of a delivery is, if it is further off than it may be.
-    pub fn time_difference(&self, delivery: &Delivery<'_>) -> Option<TimeDifference> {
-        let (time, most) = (self.scheme.time(delivery)?, self.scheme.tolerance()?);
-        let (late, early) = (delivery.wall.since(time), time.since(delivery.wall));
-        match (late > most, early > most) {
-            (true, _) => Some(TimeDifference::Old(late, most)),
-            (_, true) => Some(TimeDifference::Ahead(early, most)),
-            _ => None,
-        }
     }
 
     /// Why a delivery failed verification, for the node's own log: never for the sender, and never with the right
