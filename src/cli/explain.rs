@@ -20,6 +20,10 @@ use std::path::Path;
 #[derive(clap::Args, Debug)]
 pub(crate) struct ExplainArgs {
     /// Saved delivery (a file, or - for standard input), or an event or delivery id in the store
+    ///
+    /// A file is one of these: the body alone; a raw request, that is its request line or headers, an empty line and the
+    /// body; or JSON, one delivery per line: {"headers": {"Name": "value"}, "body": "text", "path": "/in/name"}, of which
+    /// `path` may be left out.
     #[arg(value_name = "FILE|EVENT")]
     what: String,
     /// Source that receives it [default: the one with its path, or the only one]

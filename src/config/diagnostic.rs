@@ -221,6 +221,11 @@ impl DiagnosticCollector {
         self.secrets.push(span);
     }
 
+    /// The bytes that are hidden.
+    pub(super) fn concealed(&self) -> &[ConfigSpan] {
+        &self.secrets
+    }
+
     pub(super) fn has_errors(&self) -> bool {
         self.drafts.iter().any(|draft| draft.level == DiagnosticSeverity::Error && !draft.hidden)
     }

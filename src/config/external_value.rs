@@ -83,6 +83,11 @@ pub(super) struct ConfigText {
 impl ConfigResolver<'_> {
     /// A secret that is chosen here, so that it can be long.
     pub(super) fn secret(&mut self, what: &str, node: &ConfigNode) -> Option<ConfigSecret> {
+        self.secret_used(what, node, is_short)
+    }
+
+    /// A secret, of which the scheme that uses it says whether it is short.
+    fn secret_used(&mut self, what: &str, node: &ConfigNode, is_short: fn(&[u8]) -> bool) -> Option<ConfigSecret> {
         let secret = self.credential(what, node)?;
         if is_short(&secret.0) {
             self.diagnostics
@@ -106,8 +111,9 @@ impl ConfigResolver<'_> {
             ConfigValue::Table(_) => {
                 let bytes = self.fetch(what, node)?;
                 if is_useless(&bytes) {
+                    let of = if bytes.iter().all(|byte| *byte == 0) { "NUL bytes" } else { "white space" };
                     self.diagnostics
-                        .error(format!("`{what}` consists of NUL bytes"))
+                        .error(format!("`{what}` consists of {of}"))
                         .at(node.at, "it is no secret: everyone can guess it")
                         .hint("generate one with `openssl rand -hex 32`");
                     return None;
@@ -129,8 +135,15 @@ impl ConfigResolver<'_> {
     }
 
     /// One secret, or several while rotating.
-    pub(super) fn secrets(&mut self, what: &str, node: &ConfigNode) -> Option<Vec<ConfigSecret>> {
-        let Some(list) = node.list() else { return self.secret(what, node).map(|secret| vec![secret]) };
+    pub(super) fn secrets(
+        &mut self,
+        what: &str,
+        node: &ConfigNode,
+        is_short: fn(&[u8]) -> bool,
+    ) -> Option<Vec<ConfigSecret>> {
+        let Some(list) = node.list() else {
+            return self.secret_used(what, node, is_short).map(|secret| vec![secret]);
+        };
         if list.is_empty() {
             self.diagnostics.error(format!("`{what}` is an empty list")).at(node.at, "at least one secret is needed");
             return None;
@@ -143,7 +156,7 @@ impl ConfigResolver<'_> {
         let mut secrets: Vec<ConfigSecret> = Vec::new();
         let mut complete = true;
         for item in list {
-            match self.secret(what, item) {
+            match self.secret_used(what, item, is_short) {
                 Some(secret) if secrets.contains(&secret) => {
                     self.diagnostics
                         .error(format!("`{what}` has the same secret twice"))
@@ -249,7 +262,7 @@ impl ConfigResolver<'_> {
     }
 
     /// Records a folder of callers, which is read while the node runs.
-    pub(super) fn folder_of(&mut self, what: &str, node: &ConfigNode, path: &Path) {
+    pub(super) fn folder_of(&mut self, what: &str, node: &ConfigNode, path: &Path, is_short: fn(&[u8]) -> bool) {
         if let Some(table) = node.table()
             && (table.get("env").is_some() || table.get("file").is_some())
         {
@@ -270,13 +283,13 @@ impl ConfigResolver<'_> {
                 .hint("add a file for each caller, named like the caller, with one secret per line");
         }
         if let Ok(callers) = &had {
-            self.check_caller_files(path, callers, node.at);
+            self.check_caller_files(path, callers, node.at, is_short);
         }
         self.record_external(what, path.display().to_string(), node.at, had.map(|_| Vec::new()));
     }
 
     /// Warns about callers' files that others can read, and about short secrets in them: one warning for all.
-    fn check_caller_files(&mut self, folder: &Path, callers: &[String], at: ConfigSpan) {
+    fn check_caller_files(&mut self, folder: &Path, callers: &[String], at: ConfigSpan, is_short: fn(&[u8]) -> bool) {
         let some = || callers.iter().take(limits::CALLERS_AT_HAND);
         let open: Vec<_> = some().filter(|name| world_readable_mode(&folder.join(name)).is_some()).collect();
         if let [first, others @ ..] = open.as_slice() {
@@ -331,18 +344,22 @@ impl ConfigResolver<'_> {
     }
 }
 
-/// Whether a secret is short enough to be guessed. Of a `whsec_…` the decoded bytes count.
-fn is_short(secret: &[u8]) -> bool {
-    let bytes = match secret.strip_prefix(b"whsec_") {
-        Some(base64) => base64.len() * 3 / 4,
-        None => secret.len(),
-    };
-    bytes < limits::SECRET_BYTES_MIN
+/// Whether a secret that is a text is short enough to be guessed: a scheme such as Stripe's signs with `whsec_…` as it is.
+pub(super) fn is_short_text(secret: &[u8]) -> bool {
+    secret.len() < limits::SECRET_BYTES_MIN
 }
 
-/// Whether these bytes are no secret: none, or NUL bytes alone.
+/// Whether a secret is short enough to be guessed. Of a `whsec_…` the decoded bytes count.
+pub(super) fn is_short(secret: &[u8]) -> bool {
+    match secret.strip_prefix(b"whsec_") {
+        Some(base64) => base64.len() * 3 / 4 < limits::SECRET_BYTES_MIN,
+        None => is_short_text(secret),
+    }
+}
+
+/// Whether these bytes are no secret: none, or NUL bytes and white space alone.
 pub(super) fn is_useless(secret: &[u8]) -> bool {
-    secret.iter().all(|byte| *byte == 0)
+    secret.iter().all(|byte| *byte == 0 || byte.is_ascii_whitespace() || *byte == 0x0b)
 }
 
 /// The mode of a file that every user of the machine can read; `None` if its folder prevents that.

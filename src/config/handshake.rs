@@ -1,5 +1,6 @@
 //! `handshake`: the questions of a sender that are answered without an event.
 
+use super::external_value::is_short_text;
 use super::keys::{ConfigValueType, SectionKeys, key};
 use super::raw::{ConfigNode, ConfigSpan};
 use super::resolve::ConfigResolver;
@@ -86,7 +87,7 @@ impl ConfigResolver<'_> {
         let needed = handshakes.iter().any(|section| section.has("token"));
         match (source.node("verify_token"), needed) {
             (Some(node), true) => {
-                let secrets = self.secrets("verify_token", node)?;
+                let secrets = self.secrets("verify_token", node, is_short_text)?;
                 Some(SourceSecrets::new(secrets.iter().map(|secret| secret.expose().to_vec()).collect()))
             }
             (Some(_), false) => {

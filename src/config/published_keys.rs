@@ -129,7 +129,7 @@ impl ConfigResolver<'_> {
         {
             self.diagnostics
                 .error(format!("keys cannot be fetched from `{text}`"))
-                .at(at, forbidden.to_string())
+                .at(at, format!("{}, and no public address", forbidden.why()))
                 .hint(format!("allow_keys_from = [\"{address}\"], if this is intended"));
             return false;
         }

@@ -110,7 +110,7 @@ impl ConfigResolver<'_> {
                     .hint("secret = { env = \"WEBHOOK_SECRET\" }");
                 Some(Vec::new())
             }
-            (Some(node), _) => Some(self.read_unshared_secrets(name, source, node)),
+            (Some(node), _) => Some(self.read_unshared_secrets(name, source, node, written.shortness())),
         }
     }
 
@@ -137,8 +137,9 @@ impl ConfigResolver<'_> {
         name: &str,
         source: &ConfigSection<'_>,
         node: &ConfigNode,
+        is_short: fn(&[u8]) -> bool,
     ) -> Vec<Vec<u8>> {
-        let secrets = self.secrets("secret", node).unwrap_or_default();
+        let secrets = self.secrets("secret", node, is_short).unwrap_or_default();
         let signs_answers = handshake::signs_answers(source);
         let seen = |secret: &ConfigSecret| self.secrets_seen.iter().find(|seen| seen.secret == *secret);
         let others: BTreeSet<(String, bool)> =

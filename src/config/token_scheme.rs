@@ -31,11 +31,15 @@ impl ConfigResolver<'_> {
                 .at(node.at, "a source has one path")
                 .hint("at = \"header.x-token\", \"query.token\" or \"body.token\"");
         }
-        if at.body_path().is_some() && provenance(node.at) == Provenance::Written {
+        let written = provenance(node.at) == Provenance::Written;
+        let kept = input.source.section("once").and_then(|once| once.text("keep_body")) != Some("0s");
+        if at.body_path().is_some() && (written || kept) {
+            let place = if written { node.at } else { input.source.place("preset") };
+            let instead = if written { "at = \"header.x-token\", if the sender can; otherwise " } else { "" };
             self.diagnostics
                 .warning("the token is in the body, so it is stored and passed on with it")
-                .at(node.at, "whoever sees a body can send as its sender")
-                .hint("at = \"header.x-token\", if the sender can");
+                .at(place, "whoever sees a body can send as its sender")
+                .hint(format!("{instead}keep_body = \"0s\" in `once` removes each body when its event is done"));
         }
         let scheme = match (each, &at) {
             (Some(each), FieldLocation::Body(_)) => {

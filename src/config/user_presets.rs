@@ -77,6 +77,14 @@ pub(super) fn list(text: &str, file: &str, base: &Path, env: EnvLookup<'_>) -> R
     }
     let failed = resolver.diagnostics.has_errors();
     let mut presets = resolver.user_presets;
+    for preset in &mut presets {
+        let shown = if preset.file.is_some() { preset.text.clone() } else { text.to_owned() };
+        let mut literals = Vec::new();
+        literal_secrets(&preset.table, &shown, resolver.diagnostics.concealed(), &mut literals);
+        for literal in literals {
+            preset.text = preset.text.replace(&literal, "\"•••\"");
+        }
+    }
     let named = |origin| named_text(origin, file, text, &presets);
     let (list, more) = resolver.diagnostics.finish(&named);
     if failed {
@@ -306,6 +314,23 @@ fn node_with_origin(node: &ConfigNode, origin: ConfigOrigin) -> ConfigNode {
         other => other.clone(),
     };
     ConfigNode { at: ConfigSpan { origin, ..node.at }, value }
+}
+
+/// The secrets that are written in a table, each as it stands in this text and as [`toml_of`] writes it.
+fn literal_secrets(table: &ConfigTable, text: &str, concealed: &[ConfigSpan], found: &mut Vec<String>) {
+    table.entries.iter().for_each(|entry| literals_in(&entry.node, text, concealed, found));
+}
+
+fn literals_in(node: &ConfigNode, text: &str, concealed: &[ConfigSpan], found: &mut Vec<String>) {
+    match &node.value {
+        ConfigValue::Table(table) => literal_secrets(table, text, concealed, found),
+        ConfigValue::List(list) => list.iter().for_each(|item| literals_in(item, text, concealed, found)),
+        ConfigValue::Text(value) if !value.is_empty() && concealed.contains(&node.at) => {
+            found.extend(text.get(node.at.start..node.at.end).map(str::to_owned));
+            found.push(value_text(&node.value));
+        }
+        _ => {}
+    }
 }
 
 /// A table as TOML, to be shown.

@@ -2,6 +2,7 @@
 
 use super::Provenance;
 use super::caller_folder::CallerFolder;
+use super::external_value::{is_short, is_short_text};
 use super::keys::{ConfigValueType, SectionKeys, key, one_of};
 use super::once::provenance;
 use super::presets::{self, SenderFacts};
@@ -96,8 +97,9 @@ pub(super) static VERIFY_KEYS: SectionKeys = SectionKeys {
             "over",
             ConfigValueType::Text,
             "{body}",
-            "The signed content, made of {id}, {timestamp}, {body}, {url}, {decoded_url} and {method}. {decoded_url} is `url` \
-             with the escapes decoded that HubSpot decodes: %3A %2F %40 %26 %3D %2B %24 %60 %22 %2C %3B %3E %3C %3F.",
+            "The signed content, made of {id}, {timestamp}, {body}, {url}, {decoded_url} and {method}. An {id} directly \
+             beside {body} or {timestamp}, with no text between them, must be a UUID in every delivery; before an RFC 3339 \
+             {timestamp} it must have no colon. Others are refused. {decoded_url} is `url` with the escapes decoded that HubSpot decodes: %3A %2F %40 %26 %3D %2B %24 %60 %22 %2C %3B %3E %3C %3F.",
         ),
         key(
             "timestamp",
@@ -323,6 +325,14 @@ pub(super) struct VerifySettings<'a> {
     pub(super) keys: Option<ConfigSection<'a>>,
 }
 
+impl VerifySettings<'_> {
+    /// Whether a secret is short for this scheme, which signs with what `whsec_` stands before, or with all of it.
+    pub(super) fn shortness(&self) -> fn(&[u8]) -> bool {
+        let encoding = self.keys.and_then(|keys| keys.text("secret_encoding"));
+        if self.scheme == STANDARD && matches!(encoding, None | Some("base64")) { is_short } else { is_short_text }
+    }
+}
+
 /// A random secret or public key to verify unknown callers with, so that response times do not reveal which callers
 /// exist.
 fn decoy_secret(scheme: &str) -> Vec<u8> {
@@ -361,7 +371,7 @@ impl ConfigResolver<'_> {
             // Validation has reported the scheme. Which keys it needs is unknown; its secret is still read.
             let inner = written.keys.and_then(|keys| keys.node("secret"));
             if let (None, Some(node)) = (folder, inner.or_else(|| source.node("secret"))) {
-                self.read_unshared_secrets(name, source, node);
+                self.read_unshared_secrets(name, source, node, is_short);
             }
             return None;
         };
@@ -453,7 +463,7 @@ impl ConfigResolver<'_> {
             return None;
         }
         let path = self.base.join(dir.text()?);
-        self.folder_of("secret", node, &path);
+        self.folder_of("secret", node, &path, written.shortness());
         Some((path, node.at))
     }
 

@@ -14,7 +14,11 @@ use crate::decide::id::{EventId, Key};
 use crate::decide::judge::{Verdict, WalkStep, walk};
 use crate::decide::response;
 use crate::decide::source::{Route, Source};
+use crate::decide::time::{Duration, duration_text};
+use crate::decide::verify::TimeDifference;
 use bytes::Bytes;
+use std::cell::Cell;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The record of how a delivery was evaluated without the store, for `explain`: signature, fields, filters, verdict.
@@ -41,6 +45,8 @@ pub(crate) struct DeliveryTrace {
     pub verdict: Verdict,
     /// The status and the reason with which a request of this method is refused, if it is no delivery.
     pub not_allowed: Option<(u16, String)>,
+    /// Whether it was rebuilt from a stored event, which was accepted when it arrived.
+    pub is_stored: bool,
 }
 
 /// The record of how a body, or one element of it, was evaluated.
@@ -56,10 +62,12 @@ pub(crate) struct ContentTrace {
     pub when: Option<FilterResult>,
     /// The evaluated routes.
     pub routes: Vec<FilterResult>,
+    /// Which of the delivery's events were made of it.
+    pub events: Range<usize>,
 }
 
 /// Maximum number of elements whose evaluation is shown.
-pub(super) const ELEMENTS_SHOWN: usize = 5;
+const ELEMENTS_SHOWN: usize = 5;
 
 pub(crate) struct FilterResult {
     /// Of a route: its name.
@@ -81,8 +89,8 @@ pub(crate) enum SignatureCheck {
     Unchecked(String),
     /// It is right.
     Right,
-    /// It is right, but too old to be accepted now; its age, and the greatest one.
-    Old(Option<String>),
+    /// It is right, but its time does not count now: what there is instead, and by how much it is off.
+    Untimely(Option<String>, Option<TimeDifference>),
     /// It is wrong: the delivery is refused. Which part was expected where, and what is there instead.
     Wrong(String),
     /// It is not looked at, and why.
@@ -150,6 +158,7 @@ impl DeliveryTrace {
             elements: None,
             verdict: Verdict::Events(Vec::new()),
             not_allowed: None,
+            is_stored: saved.source.is_some(),
         };
         if let Some(method) = saved.method.as_deref().filter(|method| *method != HandshakeMethod::Post.word()) {
             told.record_method(method, &delivery);
@@ -167,7 +176,12 @@ impl DeliveryTrace {
             return told;
         }
         told.verdict = match source.verify.assume_verified(&delivery) {
-            Ok(verified) => walk(source, &verified, &mut ids(), |step| told.record_step(&step)),
+            Ok(verified) => {
+                let made = Cell::new(0);
+                let verdict = walk(source, &verified, &mut ids(&made), |step| told.record_step(&step, made.get()));
+                told.end_content(made.get());
+                verdict
+            }
             Err(refusal) => Verdict::Refused(refusal),
         };
         told
@@ -205,15 +219,27 @@ impl DeliveryTrace {
         self.not_allowed = Some((405, why));
     }
 
-    fn record_step(&mut self, step: &WalkStep<'_>) {
+    /// What was evaluated last has made all events up to this one.
+    fn end_content(&mut self, made: usize) {
+        if let Some(content) = self.contents.last_mut() {
+            content.events.end = made;
+        }
+    }
+
+    fn record_step(&mut self, step: &WalkStep<'_>, made: usize) {
         let source = self.source.clone();
         if let WalkStep::Element(elements, index) = step {
             self.elements = Some(elements.len());
+            self.end_content(made);
             // The first of them takes the place that was kept for a body; the last one that was judged is always kept.
             if *index == 0 || self.contents.len() == ELEMENTS_SHOWN {
                 self.contents.pop();
             }
-            self.contents.push(ContentTrace { place: Some(elements.place(*index)), ..ContentTrace::default() });
+            self.contents.push(ContentTrace {
+                place: Some(elements.place(*index)),
+                events: made..made,
+                ..ContentTrace::default()
+            });
         }
         let Some(content) = self.contents.last_mut() else { return };
         match step {
@@ -251,6 +277,32 @@ impl DeliveryTrace {
         self.bytes > self.source.body_max
     }
 
+    /// Why a node would refuse it now with 401, although its signature is right: its time; and which time would count. A
+    /// stored event was accepted when it arrived. What is refused before its signature is looked at has no reason here.
+    pub(crate) fn untimely(&self) -> Option<(String, &'static str)> {
+        let SignatureCheck::Untimely(found, off) = &self.signature else { return None };
+        if self.is_stored || self.not_allowed.is_some() || self.is_too_large() {
+            return None;
+        }
+        // Whole seconds: more would only be noise.
+        let shown = |off: &Duration| duration_text(Duration::from_secs(off.as_secs()));
+        Some(match (off, found) {
+            (Some(TimeDifference::Old(by, most)), _) => {
+                (format!("its time is {} old, at most {} count", shown(by), duration_text(*most)), WHEN_NEW)
+            }
+            (Some(TimeDifference::Ahead(by, most)), _) => {
+                let most = duration_text(*most);
+                let why = format!(
+                    "its time is too far in the future: is a clock wrong? It is {} ahead, at most {most} count",
+                    shown(by)
+                );
+                (why, "with a right time")
+            }
+            (None, Some(found)) => (format!("its time does not count: {found}"), WHEN_NEW),
+            (None, None) => ("it is too old".to_owned(), WHEN_NEW),
+        })
+    }
+
     /// Why it is refused: the status, the reason and its details.
     pub(crate) fn refused(&self) -> Option<(u16, String)> {
         if let Some(refused) = &self.not_allowed {
@@ -273,18 +325,18 @@ impl DeliveryTrace {
     }
 }
 
+const WHEN_NEW: &str = "when it was new";
 const UNSIGNED_HANDSHAKE: &str = "the sender does not sign this handshake";
 
 fn answered_handshake(handshake: &Handshake) -> String {
     format!("it is a handshake of the sender, which is answered without an event, with {}", handshake.status)
 }
 
-/// Ids that no event has.
-fn ids() -> impl FnMut() -> EventId {
-    let mut next = 0_u128;
+/// Ids that no event has; counts them.
+fn ids(made: &Cell<usize>) -> impl FnMut() -> EventId {
     move || {
-        next += 1;
-        EventId(next.to_be_bytes())
+        made.set(made.get() + 1);
+        EventId((made.get() as u128).to_be_bytes())
     }
 }
 
@@ -332,7 +384,9 @@ fn signature(source: &Source, delivery: &Delivery<'_>, elsewhere: &[ExternalValu
             SignatureCheck::Unchecked(request.words())
         }
         (Err(DeliveryRejection::SecretMissing), _) => SignatureCheck::Unchecked("the secret is not available".into()),
-        (Err(DeliveryRejection::BadSignature), Ok(_)) => SignatureCheck::Old(source.verify.difference(delivery)),
+        (Err(DeliveryRejection::BadSignature), Ok(_)) => {
+            SignatureCheck::Untimely(source.verify.difference(delivery), source.verify.time_difference(delivery))
+        }
         (_, Err(DeliveryRejection::BadSignature)) => wrong(),
         // Any other rejection comes after the signature check and is part of the trace.
         _ => SignatureCheck::Right,

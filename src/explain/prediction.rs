@@ -44,6 +44,8 @@ impl ExplainHistory {
 pub(crate) enum DeliveryPrediction {
     /// Refused: the status, and why.
     BeRefused(u16, String),
+    /// Refused now because of its time, and why; which time would count, and what would become of it then.
+    BeUntimely(String, &'static str, Box<DeliveryPrediction>),
     /// Ignored, and why.
     BeIgnored(String),
     /// Its events, one per receiver; looked up in this store, or why not.
@@ -72,6 +74,15 @@ pub(crate) enum PredictedClaim {
 
 /// Predicts the result of a delivery.
 pub(crate) async fn predict(told: &DeliveryTrace, known: &ExplainHistory) -> Result<DeliveryPrediction, StoreError> {
+    let timely = predict_timely(told, known).await?;
+    Ok(match told.untimely() {
+        Some((why, when)) => DeliveryPrediction::BeUntimely(why, when, Box::new(timely)),
+        None => timely,
+    })
+}
+
+/// Predicts the result of a delivery whose time counts.
+async fn predict_timely(told: &DeliveryTrace, known: &ExplainHistory) -> Result<DeliveryPrediction, StoreError> {
     if let Some((status, why)) = told.refused() {
         return Ok(DeliveryPrediction::BeRefused(status, why));
     }

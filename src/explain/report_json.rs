@@ -36,7 +36,8 @@ pub(crate) struct ExplainedDelivery {
     elements: Option<Value>,
     #[schema(value_type = Vec<Object>)]
     events: Vec<Value>,
-    /// What would become of it: be = refused, ignored; or events, each new, recorded, duplicate, rearmed, resumed,
+    /// What would become of it: be = refused, ignored; where it is refused because its time does not count now, `in_time`
+    /// is what would become of it at its time; or events, each new, recorded, duplicate, rearmed, resumed,
     /// `published_again`, stale or undecided.
     #[schema(value_type = Object)]
     would: Value,
@@ -117,7 +118,7 @@ fn signature(told: &DeliveryTrace) -> SignatureReport {
         SignatureCheck::None => (SignatureCheckView::None, None),
         SignatureCheck::Unchecked(why) => (SignatureCheckView::Unchecked, Some(why.clone())),
         SignatureCheck::Right => (SignatureCheckView::Right, None),
-        SignatureCheck::Old(why) => (SignatureCheckView::Old, why.clone()),
+        SignatureCheck::Untimely(why, _) => (SignatureCheckView::Old, why.clone()),
         SignatureCheck::Wrong(why) => (SignatureCheckView::Wrong, Some(why.clone())),
         SignatureCheck::NotNeeded(why) => (SignatureCheckView::None, Some(why.clone())),
     };
@@ -188,6 +189,9 @@ fn event(new: &NewEvent) -> Value {
 fn ends(would: &DeliveryPrediction) -> Value {
     match would {
         DeliveryPrediction::BeRefused(status, why) => json!({ "be": "refused", "status": status, "why": why }),
+        DeliveryPrediction::BeUntimely(why, _, timely) => {
+            json!({ "be": "refused", "status": 401, "why": why, "in_time": ends(timely) })
+        }
         DeliveryPrediction::BeIgnored(why) => json!({ "be": "ignored", "why": why }),
         DeliveryPrediction::Events(all, looked) => json!({
             "store": looked.as_ref().ok(),

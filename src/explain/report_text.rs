@@ -1,6 +1,6 @@
 //! The report of `explain` as text: one line per step, in order.
 
-use super::delivery_trace::{ContentTrace, DeliveryTrace, ELEMENTS_SHOWN, FilterResult, SignatureCheck};
+use super::delivery_trace::{ContentTrace, DeliveryTrace, FilterResult, SignatureCheck};
 use super::prediction::{DeliveryPrediction, PredictedClaim, state_text};
 use crate::config::describe::{line, lines};
 use crate::config::once_view::change_text;
@@ -10,6 +10,7 @@ use crate::decide::field::{ExtractedField, FieldValue};
 use crate::decide::filter::FilterTerm;
 use crate::decide::judge::Verdict;
 use crate::decide::source::RedeliveryPolicy;
+use crate::decide::verify::TimeDifference;
 use std::io::{self, Write};
 
 /// Maximum characters shown of a value.
@@ -36,10 +37,15 @@ pub(crate) fn explained(told: &DeliveryTrace, would: &DeliveryPrediction, out: &
         lines(out, "", "requires", &content.require.iter().flat_map(filter).collect::<Vec<_>>())?;
         lines(out, "", "acts when", &content.when.iter().flat_map(filter).collect::<Vec<_>>())?;
         lines(out, "", "routes", &routes(told, content))?;
-    }
-    if let Verdict::Events(events) = &told.verdict {
-        for new in shown(told, events) {
+        let events = events_of(told, content);
+        for new in events {
             event(told, new, events.len(), out)?;
+            if told.elements.is_some() {
+                element_ends(told, would, new, out)?;
+            }
+        }
+        if told.elements.is_some() && events.is_empty() && !events_of_all(told).is_empty() {
+            line(out, "", "it would", "be ignored")?;
         }
     }
     ends(told, would, out)
@@ -50,8 +56,14 @@ fn signature(signature: &SignatureCheck) -> String {
         SignatureCheck::None => "nothing to check".into(),
         SignatureCheck::Unchecked(why) => format!("not checked, {why}; the rest assumes that it is right"),
         SignatureCheck::Right => "right".into(),
-        SignatureCheck::Old(None) => "right, but too old to be accepted now".into(),
-        SignatureCheck::Old(Some(age)) => format!("right, but too old to be accepted now: {age}"),
+        SignatureCheck::Untimely(found, off) => {
+            let found = found.as_ref().map(|found| format!(": {found}")).unwrap_or_default();
+            let off = match off {
+                Some(TimeDifference::Ahead(..)) => "too far in the future",
+                Some(TimeDifference::Old(..)) | None => "too old",
+            };
+            format!("right, but {off} to be accepted now{found}")
+        }
         SignatureCheck::Wrong(why) => format!("wrong: {why}; the rest assumes that it is right"),
         SignatureCheck::NotNeeded(why) => format!("not needed, {why}"),
     }
@@ -69,12 +81,17 @@ pub(crate) fn value(value: &FieldValue) -> String {
     }
 }
 
-/// Those of the events of a delivery that are shown: of one with several elements only the first few.
-fn shown<'a, T>(told: &DeliveryTrace, all: &'a [T]) -> &'a [T] {
-    match told.elements {
-        Some(_) => &all[..all.len().min(ELEMENTS_SHOWN)],
-        None => all,
+/// The events of a delivery.
+fn events_of_all(told: &DeliveryTrace) -> &[NewEvent] {
+    match &told.verdict {
+        Verdict::Events(events) => events,
+        Verdict::Refused(_) | Verdict::Ignored(_) => &[],
     }
+}
+
+/// The events that were made of this content.
+fn events_of<'t>(told: &'t DeliveryTrace, content: &ContentTrace) -> &'t [NewEvent] {
+    events_of_all(told).get(content.events.clone()).unwrap_or_default()
 }
 
 fn shown_of(shown: usize, count: usize) -> String {
@@ -138,7 +155,7 @@ fn routes(told: &DeliveryTrace, content: &ContentTrace) -> Vec<String> {
 
 fn event(told: &DeliveryTrace, new: &NewEvent, of: usize, out: &mut impl Write) -> io::Result<()> {
     let source = &told.source;
-    if of > 1 && told.elements.is_none() {
+    if of > 1 {
         line(out, "", "receiver", &format!("{} of {of}", new.event.part + 1))?;
     }
     if let Some(id) = &new.event.delivery_id {
@@ -158,26 +175,62 @@ fn event(told: &DeliveryTrace, new: &NewEvent, of: usize, out: &mut impl Write) 
     Ok(())
 }
 
+/// What would become of one event of an element.
+fn element_ends(
+    told: &DeliveryTrace,
+    would: &DeliveryPrediction,
+    new: &NewEvent,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let (when, would) = match would {
+        DeliveryPrediction::BeUntimely(_, when, timely) => (format!("{when}: "), &**timely),
+        other => (String::new(), other),
+    };
+    let DeliveryPrediction::Events(all, _) = would else { return Ok(()) };
+    let index = events_of_all(told).iter().position(|event| event.event.id == new.event.id);
+    let Some(came) = index.and_then(|index| all.get(index)) else { return Ok(()) };
+    let mut said = claim_lines(told, came, new);
+    if let Some(first) = said.first_mut() {
+        first.insert_str(0, &when);
+    }
+    lines(out, "", "it would", &said)
+}
+
 fn ends(told: &DeliveryTrace, would: &DeliveryPrediction, out: &mut impl Write) -> io::Result<()> {
+    let (now, would) = match would {
+        DeliveryPrediction::BeUntimely(why, when, timely) => {
+            let is_told = told.elements.is_some() && matches!(**timely, DeliveryPrediction::Events(..));
+            let when = if is_told { String::new() } else { format!("; {when}: ") };
+            (format!("be refused now with 401: {why}{when}"), &**timely)
+        }
+        other => (String::new(), other),
+    };
+    let ending = |text: String| format!("{now}{text}");
     match would {
         DeliveryPrediction::BeRefused(status, why) => {
-            line(out, "", "it would", &format!("be refused with {status}, {why}"))
+            line(out, "", "it would", &ending(format!("be refused with {status}, {why}")))
         }
-        DeliveryPrediction::BeIgnored(why) => line(out, "", "it would", &format!("be ignored: {why}")),
+        DeliveryPrediction::BeIgnored(why) => line(out, "", "it would", &ending(format!("be ignored: {why}"))),
+        // A prediction about a right time has no other in it.
+        DeliveryPrediction::BeUntimely(..) => line(out, "", "it would", &now),
         DeliveryPrediction::Events(all, looked) => {
             match looked {
                 Ok(store) => line(out, "", "store", &format!("searched {store}"))?,
                 Err(why) => line(out, "", "store", &format!("not searched: {why}"))?,
             }
-            let events = match &told.verdict {
-                Verdict::Events(events) => events.as_slice(),
-                Verdict::Refused(_) | Verdict::Ignored(_) => &[],
-            };
-            for (came, new) in shown(told, all).iter().zip(events) {
-                lines(out, "", "it would", &claim_lines(told, came, new))?;
+            if told.elements.is_some() {
+                let shown: usize = told.contents.iter().map(|content| content.events.len()).sum();
+                if let Some(more) = all.len().checked_sub(shown).filter(|more| *more > 0) {
+                    line(out, "", "", &format!("and {more} more events, which are not shown"))?;
+                }
+                return if now.is_empty() { Ok(()) } else { line(out, "", "it would", &now) };
             }
-            if let Some(more) = all.len().checked_sub(shown(told, all).len()).filter(|more| *more > 0) {
-                line(out, "", "", &format!("and {more} more events, which are not shown"))?;
+            for (came, new) in all.iter().zip(events_of_all(told)) {
+                let mut said = claim_lines(told, came, new);
+                if let Some(first) = said.first_mut() {
+                    *first = ending(std::mem::take(first));
+                }
+                lines(out, "", "it would", &said)?;
             }
             Ok(())
         }

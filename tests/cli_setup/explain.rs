@@ -160,10 +160,41 @@ fn an_old_signature_is_reported_as_old_and_not_as_wrong() {
     let key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, super::support::SECRET.as_bytes());
     let signature = hex::encode(aws_lc_rs::hmac::sign(&key, b"1700000000.{}"));
     let request = format!("POST /in/s HTTP/1.1\nX-Time: 1700000000\nX-Sig: {signature}\n\n{{}}");
-    said(house.command(&["explain", "-"]), request.as_bytes())
-        .has(0, &["right, but too old to be accepted now: a time that is ", " ago, at most 5m"]);
+    said(house.command(&["explain", "-"]), request.as_bytes()).has(
+        1,
+        &[
+            "right, but too old to be accepted now: a time that is ",
+            " ago, at most 5m",
+            "it would   be refused now with 401: its time is ",
+            " old, at most 5m count; when it was new: be a new event, and act on route 1",
+        ],
+    );
+    let json = said(house.command(&["explain", "-", "--json"]), request.as_bytes());
+    json.has(1, &["\"is\": \"old\"", "\"be\": \"refused\"", "\"status\": 401", "\"in_time\"", "\"be\": \"new\""]);
     said(house.command(&["explain", "-"]), request.replace("1700000000", "1700000001").as_bytes())
         .has(1, &["refused with 401, bad_signature"]);
+}
+
+#[test]
+fn a_signature_of_the_future_is_not_called_old() {
+    let config =
+        "[source.s]\npreset = 'stripe'\nsecret = { env = 'SECRET' }\n[[source.s.route]]\nrun = { steps = ['true'] }\n";
+    let house = House::empty(config);
+    let key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, super::support::SECRET.as_bytes());
+    let body = r#"{"id":"evt_1","type":"charge.succeeded"}"#;
+    let signature = hex::encode(aws_lc_rs::hmac::sign(&key, format!("4000000000.{body}").as_bytes()));
+    let request = format!(
+        "POST /in/s HTTP/1.1\nContent-Type: application/json\nStripe-Signature: t=4000000000,v1={signature}\n\n{body}"
+    );
+    let out = said(house.command(&["explain", "-"]), request.as_bytes());
+    out.has(
+        1,
+        &[
+            "right, but too far in the future to be accepted now: a time that is ",
+            "it would   be refused now with 401: its time is too far in the future: is a clock wrong? It is ",
+            " ahead, at most 5m count; with a right time: be a new event, and act on route 1",
+        ],
+    );
 }
 
 #[test]

@@ -738,7 +738,23 @@ warning: the token is in the body, so it is stored and passed on with it
 2 | verify = { scheme = "token", secret = { env = "A" }, at = "body.passcode" }
   |                                                           ^^^^^^^^^^^^^^^ whoever sees a body can send as its sender
   |
-hint: at = "header.x-token", if the sender can
+hint: at = "header.x-token", if the sender can; otherwise keep_body = "0s" in `once` removes each body when its event is done
+"#,
+    );
+    check(
+        r#"[source.s]
+preset = "figma"
+secret = { env = "A" }
+[[source.s.route]]
+"#,
+        r#"
+warning: the token is in the body, so it is stored and passed on with it
+ --> hookonce.toml:2:10
+  |
+2 | preset = "figma"
+  |          ^^^^^^^ whoever sees a body can send as its sender
+  |
+hint: keep_body = "0s" in `once` removes each body when its event is done
 "#,
     );
 }

@@ -351,6 +351,7 @@ fn a_short_or_world_readable_secret_is_warned_about() {
         ("good", "sixteen bytes...", 0o640),
         ("open", "sixteen bytes and more", 0o644),
         ("short-whsec", "whsec_MTIzNDU2Nzg5MDEyMzQ=", 0o600),
+        ("blank", "                    ", 0o600),
         ("callers/acme", "sixteen bytes and more", 0o644),
         ("callers/beta", "short", 0o600),
     ] {
@@ -365,8 +366,13 @@ fn a_short_or_world_readable_secret_is_warned_about() {
     let file = |name: &str| source(&format!("{{ file = \"{name}\" }}"));
     let open = |name: &str| format!("every user of this machine can read {}", path.join(name).display());
     assert_eq!(warnings(&file("short")), ["`secret` is shorter than 16 bytes"]);
-    assert_eq!(warnings(&file("short-whsec")), ["`secret` is shorter than 16 bytes"]);
+    let standard = file("short-whsec").replace("github", "standard-webhooks");
+    assert_eq!(warnings(&standard), ["`secret` is shorter than 16 bytes"], "it signs with what is decoded");
+    assert_eq!(warnings(&file("short-whsec")), Vec::<String>::new(), "it signs with the text");
     assert_eq!(warnings(&file("good")), Vec::<String>::new());
+    let blank = hookonce::internals::config::parse(&file("blank"), "f", path, &|_| None);
+    let blank = blank.map(drop).expect_err("everyone can guess it").to_string();
+    assert!(blank.contains("`secret` consists of white space"), "{blank}");
     assert_eq!(warnings(&file("open")), [open("open")]);
     let good = file("good");
     let token =

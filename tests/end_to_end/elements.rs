@@ -191,11 +191,20 @@ async fn every_element_is_explained_and_so_is_the_event_of_one() {
         "element    body.events.0",
         "to != \"no\": false, to was \"no\"",
         "element    body.events.8",
-        "and 3 more events, which are not shown",
+        "and 4 more events, which are not shown",
     ] {
         assert!(text.contains(line), "{line}\n{text}");
     }
     assert!(!text.contains("body.events.4"), "{text}");
+    // Each element is followed by what becomes of it.
+    let explained: Vec<_> = text.split("element    body.events.").skip(1).collect();
+    for (element, (index, id)) in explained.iter().zip([("0", "a"), ("1", ""), ("2", "c0"), ("3", "c1"), ("8", "c6")]) {
+        assert!(element.starts_with(index), "{text}");
+        let verdict = if id.is_empty() { "it would   be ignored\n" } else { "it would   be a new event" };
+        assert!(element.contains(verdict), "{element}\n{text}");
+        assert_eq!(element.contains(&format!("id         {id}\n")), !id.is_empty(), "{element}\n{text}");
+    }
+    assert_eq!((explained.len(), text.matches("once per").count()), (5, 4), "{text}");
     std::fs::write(house.path("bad.json"), envelope(&[elements[0].clone(), "{}".to_owned()]).body).unwrap();
     let text = said(&house, &["explain", "bad.json"]);
     assert!(text.contains("be refused with 422, missing_field: `delivery`, in body.events.1"), "{text}");

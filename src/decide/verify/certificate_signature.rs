@@ -254,6 +254,10 @@ impl Scheme for SnsScheme {
         Some(signature_difference(&*self.keys, url, signature, delivery.wall))
     }
 
+    fn time(&self, delivery: &Delivery<'_>) -> Option<Timestamp> {
+        SnsMessage::read(delivery)?.text("Timestamp").and_then(Timestamp::parse)
+    }
+
     fn credential_places(&self) -> Vec<FieldLocation> {
         vec![FieldLocation::Body(vec!["Signature".into()])]
     }
@@ -388,6 +392,10 @@ impl Scheme for PaypalScheme {
         };
         let found = self.difference(delivery);
         found.or_else(|| Some(signature_difference(&*self.keys, delivery.text(CERTIFICATE)?, signature, delivery.wall)))
+    }
+
+    fn time(&self, delivery: &Delivery<'_>) -> Option<Timestamp> {
+        TimestampFormat::Rfc3339.parse(delivery.text(TIME)?)
     }
 
     fn credential_places(&self) -> Vec<FieldLocation> {

@@ -1,5 +1,6 @@
 //! Verifies any signature that the config can describe: where it is, how it is written, over what.
 
+use super::expectation::header_found;
 use super::public_key::{PublicKeyAlgorithm, PublicKeys};
 use super::scheme::{Scheme, SignedContent};
 use super::signature::{HmacHash, MatchedKey, SignedMessage, SourceSecrets, is_secret_key};
@@ -417,6 +418,12 @@ impl Scheme for DescribedSignature {
 
     fn found(&self, delivery: &Delivery<'_>) -> Option<String> {
         Some(self.found_words(delivery))
+    }
+
+    fn time(&self, delivery: &Delivery<'_>) -> Option<Timestamp> {
+        self.timestamp.as_ref()?;
+        let headers: Vec<_> = self.headers.iter().filter_map(|name| header_found(delivery, name).ok()).collect();
+        self.parse_stamp(&self.stamp(delivery, &headers).ok()?).ok()
     }
 
     fn credential_places(&self) -> Vec<FieldLocation> {

@@ -4,7 +4,7 @@
 use super::described::{DescribedSignature, SignatureEncoding, SignatureKeys, TimestampLocation, named_entry};
 use super::public_key::PublicKeyAlgorithm;
 use super::signed_text::{SignedPiece, TimestampFormat};
-use super::text_at;
+use super::{VerificationScheme, text_at};
 use crate::decide::delivery::{Delivery, HeaderLookup};
 use crate::decide::limits;
 use crate::decide::time::{Duration, Timestamp, duration_text};
@@ -29,6 +29,28 @@ pub(super) fn header_within<'d>(delivery: &Delivery<'d>, name: &str, most: usize
         HeaderLookup::One([]) => Err("an empty header".to_owned()),
         HeaderLookup::One(value) if value.len() > most => Err(format!("a header of more than {most} bytes")),
         HeaderLookup::One(value) => std::str::from_utf8(value).map_err(|_| "a header that is not text".to_owned()),
+    }
+}
+
+/// How far off the time of a delivery is, and how far off it may be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TimeDifference {
+    /// It is so old.
+    Old(Duration, Duration),
+    /// It is so far in the future.
+    Ahead(Duration, Duration),
+}
+
+impl VerificationScheme {
+    /// How far off the time of a delivery is, if it is further off than it may be.
+    pub fn time_difference(&self, delivery: &Delivery<'_>) -> Option<TimeDifference> {
+        let (time, most) = (self.scheme.time(delivery)?, self.scheme.tolerance()?);
+        let (late, early) = (delivery.wall.since(time), time.since(delivery.wall));
+        match (late > most, early > most) {
+            (true, _) => Some(TimeDifference::Old(late, most)),
+            (_, true) => Some(TimeDifference::Ahead(early, most)),
+            _ => None,
+        }
     }
 }
 

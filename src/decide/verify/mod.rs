@@ -46,6 +46,7 @@ pub use described::{
     DEFAULT_TOLERANCE, DescribedSignature, SecretEncoding, SignatureEncoding, SignatureEntries, SignatureKeys,
     TimestampLocation,
 };
+pub use expectation::TimeDifference;
 pub use fetched_key::{KeyDirectory, KeyDocument, KeyRequest, PublishedKey, PublishedKeyAlgorithm};
 use github::GithubScheme;
 pub use jwt::{JwtKeys, JwtScheme, RequiredClaim};

@@ -70,6 +70,11 @@ pub trait Scheme: fmt::Debug + Send + Sync {
         None
     }
 
+    /// The time that a delivery says, where its age matters.
+    fn time(&self, _delivery: &Delivery<'_>) -> Option<Timestamp> {
+        None
+    }
+
     /// Where the signature or token is: it is never shown, and never kept longer than its event.
     fn credential_places(&self) -> Vec<FieldLocation>;
 

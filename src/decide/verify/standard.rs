@@ -246,6 +246,10 @@ impl Scheme for StandardWebhooksScheme {
         })
     }
 
+    fn time(&self, delivery: &Delivery<'_>) -> Option<Timestamp> {
+        parse_seconds(delivery.text(names(delivery)?.timestamp)?)
+    }
+
     fn credential_places(&self) -> Vec<FieldLocation> {
         SIGNATURES.iter().map(|&name| FieldLocation::Header(name.into())).collect()
     }

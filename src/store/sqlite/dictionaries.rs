@@ -259,10 +259,13 @@ impl SqliteStore {
     async fn pack_all_of(&self, dictionaries: Vec<DictionaryId>) -> Result<(), StoreError> {
         for id in dictionaries {
             let anew = || {
-                self.ask(PACKED_ANEW_MAX, 0, move |rows| match is_retired(rows.db, id)? {
-                    true => pack_anew(rows.db, id, PACKED_ANEW_MAX),
-                    // It was removed meanwhile, and another body has become the same dictionary.
-                    false => Ok(DependentBodies::None),
+                self.ask(PACKED_ANEW_MAX, 0, move |rows| {
+                    if is_retired(rows.db, id)? {
+                        pack_anew(rows.db, id, PACKED_ANEW_MAX)
+                    } else {
+                        // It was removed meanwhile, and another body has become the same dictionary.
+                        Ok(DependentBodies::None)
+                    }
                 })
             };
             while anew().await? == DependentBodies::Some {}

@@ -90,6 +90,7 @@ function drawn(told) {
 }
 
 function ends(would) {
+  if (would.in_time) return [false, `It would be refused now (${would.status}): ${would.why}. At its time: `, ...ends(would.in_time).slice(1)];
   if (would.be === "refused") return [false, `It would be refused (${would.status}): ${would.why}`];
   if (would.be === "ignored") return [null, `It would be ignored: ${would.why}`];
   const all = would.events ?? [];
