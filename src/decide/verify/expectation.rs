@@ -42,6 +42,11 @@ pub enum TimeDifference {
 }
 
 impl VerificationScheme {
+    /// What a rejected delivery has instead of what was expected, such as "a time that is 2h ago, at most 5m".
+    pub fn difference(&self, delivery: &Delivery<'_>) -> Option<String> {
+        self.scheme.found(delivery)
+    }
+
     /// How far off the time of a delivery is, if it is further off than it may be.
     pub fn time_difference(&self, delivery: &Delivery<'_>) -> Option<TimeDifference> {
         let (time, most) = (self.scheme.time(delivery)?, self.scheme.tolerance()?);

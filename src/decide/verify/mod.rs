@@ -573,11 +573,6 @@ impl VerificationScheme {
         Some(format!("expected {expected}; found: {found}"))
     }
 
-    /// What a rejected delivery has instead of what was expected, such as "a time that is 2h ago, at most 5m".
-    pub fn difference(&self, delivery: &Delivery<'_>) -> Option<String> {
-        self.scheme.found(delivery)
-    }
-
     /// Why a delivery failed verification, for the node's own log: never for the sender, and never with the right
     /// signature.
     pub fn rejection_reason(&self, delivery: &Delivery<'_>) -> String {
