@@ -57,7 +57,7 @@ async fn standard_webhooks_under_either_header_name_are_verified_again_by_a_work
         let header = format!("{prefix}signature");
         let forged = standard(prefix, "msg_2").with(&header, "v1,AAAA");
         assert_eq!(edge.deliver(super::IN, &forged).await.status, 401);
-        until("the header to be named", || edge.log().contains(&format!("{header} does not fit"))).await;
+        until("the header to be named", || edge.log().contains(&format!("{header}: "))).await;
     }
 }
 

@@ -13,14 +13,17 @@ use serde_json::{Value, json};
 const RUN: &str = "run = { steps = [\"true\"] }";
 
 #[test]
-fn no_preset_causes_a_warning() {
+fn no_preset_causes_a_warning_but_for_a_token_that_its_sender_puts_into_the_body() {
     // The callers of ci-ingestion have a folder of secrets; with one secret it warns.
     let presets = presets_signed_here().filter(|preset| preset.name != "ci-ingestion");
     let warnings: Vec<_> = presets
         .flat_map(|preset| configured(preset, RUN).warnings.into_iter().map(|warning| (preset.name, warning)))
-        .map(|(name, warning)| format!("{name}: {warning}"))
+        .map(|(name, warning)| (name, warning.to_string()))
         .collect();
-    assert!(warnings.is_empty(), "{}", warnings.join("\n"));
+    let (of_tokens, others): (Vec<_>, Vec<_>) =
+        warnings.into_iter().partition(|(_, warning)| warning.contains("the token is in the body"));
+    assert!(others.is_empty(), "{others:#?}");
+    assert_eq!(of_tokens.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["figma", "graph"]);
 }
 
 /// What is shown of a preset is what its sources do.
