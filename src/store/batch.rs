@@ -1,6 +1,6 @@
 //! The batcher in front of every store. It makes one store call of the jobs that are queued; the next batch forms while
-//! the store is busy with the last ([`batch_queue`](super::batch_queue) says when it starts). There is no timer. Where
-//! the store can write claims and transitions in one commit, a batch has both.
+//! the store is busy with the last (`batch_queue` says when it starts). There is no timer. Where the store can write claims
+//! and transitions in one commit, a batch has both.
 //!
 //! A committed claim is passed to its [`CommitCallback`] *before* the request that brought it is woken: a client that
 //! disconnects never leaves an event that no node runs.

@@ -18,7 +18,6 @@ fn no_preset_causes_a_warning_but_for_a_token_that_its_sender_puts_into_the_body
     let presets = presets_signed_here().filter(|preset| preset.name != "ci-ingestion");
     let warnings: Vec<_> = presets
         .flat_map(|preset| configured(preset, RUN).warnings.into_iter().map(|warning| (preset.name, warning)))
-        .map(|(name, warning)| (name, warning.to_string()))
         .collect();
     let (of_tokens, others): (Vec<_>, Vec<_>) =
         warnings.into_iter().partition(|(_, warning)| warning.contains("the token is in the body"));
