@@ -78,6 +78,13 @@ pub const MIGRATIONS: &[Migration] = &[
         down: include_str!("sqlite/0010_dictionaries.down.sql"),
         oldest: 10,
     },
+    Migration {
+        version: 11,
+        name: "fewer_indexes",
+        up: include_str!("sqlite/0011_fewer_indexes.up.sql"),
+        down: include_str!("sqlite/0011_fewer_indexes.down.sql"),
+        oldest: 11,
+    },
 ];
 
 /// The version that packs bodies with dictionaries: no SQL can undo that.

@@ -352,8 +352,3 @@ pub(super) fn indexed_name(name: &str) -> &[u8] {
     let from = name.char_indices().rev().nth(NAME_CHARS - 1).map_or(0, |(at, _)| at);
     &name.as_bytes()[from..]
 }
-
-/// The part of an event's id that is in the index: what its short id shows.
-pub(super) fn indexed_id(id: &EventId) -> &[u8] {
-    &id.0[12..]
-}

@@ -8,7 +8,7 @@
 //! A step is part of the transaction that appends (its share), or a transaction of its own while no one writes. Each is
 //! bounded by entries and by time.
 
-use super::fresh_index::{IndexChange, event_id, indexed_id, indexed_name};
+use super::fresh_index::{IndexChange, event_id, indexed_name};
 use super::open;
 use super::writer::{SqliteCommitStage, classify};
 use crate::decide::error_message::ErrorMessage;
@@ -158,7 +158,6 @@ fn names_of(db: &Connection, id: EventId) -> Result<Vec<IndexKey>> {
     let mut rows = rows.query([id.0])?;
     let mut names = Vec::new();
     while let Some(row) = rows.next()? {
-        names.push(indexed_id(&id).into());
         names.extend(row.get_ref(0)?.as_str().ok().map(|name| indexed_name(name).into()));
     }
     Ok(names)

@@ -33,16 +33,14 @@ static DERIVED: [DerivedIndex; 2] = [
         index: "name_index",
         fresh: "fresh_names",
         is_wrong: "with named (name, event) as ( \
-                select cast(substr(delivery_id, -16) as blob), id from events where delivery_id is not null \
-                union all select substr(id, 13), id from events) \
+                select cast(substr(delivery_id, -16) as blob), id from events where delivery_id is not null) \
             select exists (select 1 from fresh_names where typeof(name) <> 'blob' \
                 or typeof(event) <> 'blob' or length(event) <> 16 or typeof(gone) <> 'integer') \
             or exists (select 1 from named where not exists (select 1 from name_index as merged \
                     where merged.name = named.name and merged.event = named.event) \
                 and (name, event) not in (select name, event from fresh_names where not gone))",
-        fill: "insert or ignore into name_index (name, event) select name, id from ( \
-                select cast(substr(delivery_id, -16) as blob) as name, id from events where delivery_id is not null \
-                union all select substr(id, 13), id from events) order by name, id",
+        fill: "insert or ignore into name_index (name, event) \
+            select cast(substr(delivery_id, -16) as blob), id from events where delivery_id is not null order by 1, 2",
     },
 ];
 

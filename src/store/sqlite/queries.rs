@@ -302,14 +302,16 @@ pub(super) fn recipes(db: &Connection) -> Result<Vec<IdentityRecipe>> {
     .collect()
 }
 
-/// Digits of an id in the index of names: the short id shown to users.
+/// Digits of the short id shown to users.
 const SHORT_ID: usize = 8;
+/// The ids that end so. Both scan every id, in the narrowest index that has them all.
+pub(super) const ENDING_IN_BYTES: &str = "select id from events indexed by events_source where substr(id, 13) = ?1";
+const ENDING_IN_DIGITS: &str = "select id from events indexed by events_source where hex(id) like '%' || ?1";
 
-/// How many events are read to find those of a delivery id or a suffix: the newest whose names are alike in the index.
+/// How many events are read to find those of a delivery id: the newest whose names are alike in the index.
 const NAMESAKES_READ: usize = 1_000;
 
-/// The events with this delivery id, or whose id ends with this. Only a suffix shorter than a short id scans all of
-/// them.
+/// The events with this delivery id, or whose id ends with this: for that, all ids are scanned.
 pub(super) fn named(db: &Connection, name: &str, mirror: Option<&FreshMirror>, limit: usize) -> Result<Vec<Event>> {
     let mut found = Vec::new();
     for id in indexed(db, indexed_name(name), mirror)? {
@@ -318,7 +320,7 @@ pub(super) fn named(db: &Connection, name: &str, mirror: Option<&FreshMirror>, l
             break;
         }
     }
-    for id in ending(db, &name.to_ascii_lowercase(), mirror, limit)? {
+    for id in ending(db, &name.to_ascii_lowercase(), limit)? {
         if found.iter().all(|event| event.id != id) {
             found.extend(get(db, id)?);
         }
@@ -348,7 +350,7 @@ fn indexed(db: &Connection, name: &[u8], mirror: Option<&FreshMirror>) -> Result
 }
 
 /// The newest ids with this suffix, as users write them.
-fn ending(db: &Connection, suffix: &str, mirror: Option<&FreshMirror>, limit: usize) -> Result<Vec<EventId>> {
+fn ending(db: &Connection, suffix: &str, limit: usize) -> Result<Vec<EventId>> {
     let digits: String = suffix.chars().filter(|c| *c != '-').collect();
     if digits.is_empty() || digits.len() > 32 || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
         return Ok(Vec::new());
@@ -356,13 +358,14 @@ fn ending(db: &Connection, suffix: &str, mirror: Option<&FreshMirror>, limit: us
     if let Ok(id) = suffix.parse::<EventId>() {
         return Ok(Vec::from([id]));
     }
-    let short = digits.len().checked_sub(SHORT_ID).and_then(|at| u32::from_str_radix(&digits[at..], 16).ok());
-    let ids = if let Some(short) = short {
-        indexed(db, &short.to_be_bytes(), mirror)?
-    } else {
-        let mut all = db.prepare_cached("select id from events where hex(id) like '%' || ?1 order by id desc")?;
-        all.query_map([digits], |row| row.get(0).map(EventId))?.collect::<Result<_>>()?
+    let last_bytes = digits.len().checked_sub(SHORT_ID).and_then(|at| u32::from_str_radix(&digits[at..], 16).ok());
+    let (sql, end): (_, &dyn rusqlite::ToSql) = match &last_bytes {
+        Some(last) => (ENDING_IN_BYTES, &last.to_be_bytes()),
+        None => (ENDING_IN_DIGITS, &digits),
     };
+    let mut ids = db.prepare_cached(sql)?;
+    let mut ids = ids.query_map([end], |row| row.get(0).map(EventId))?.collect::<Result<Vec<_>>>()?;
+    ids.sort_unstable_by(|a, b| b.cmp(a));
     Ok(ids.into_iter().filter(|id| id.to_string().ends_with(suffix)).take(limit).collect())
 }
 

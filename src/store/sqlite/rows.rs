@@ -1,7 +1,7 @@
 //! The ledger over SQLite: single rows, read and written inside the writer's transaction.
 
 use super::duplicate_notes::DuplicateTally;
-use super::fresh_index::{FreshKeys, IndexChange, KeyPrefix, event_id, indexed_id, indexed_name};
+use super::fresh_index::{FreshKeys, IndexChange, KeyPrefix, event_id, indexed_name};
 use super::last_write::LastWriteMark;
 use crate::decide::claim::{MatchedBy, Payload};
 use crate::decide::event::{Event, EventState, EventStep, Receipt};
@@ -248,7 +248,6 @@ impl Ledger for SqliteLedger<'_> {
         }
         let body = EventCell::Number(payload.is_some().into());
         self.execute(&INSERT_EVENT, params_from_iter(RowToWrite::from(row).cells(EVENT_COLUMNS).chain([body])))?;
-        self.index_name(indexed_id(&event.id), event.id, IndexChange::Added)?;
         if let Some(name) = &event.delivery_id {
             self.index_name(indexed_name(name), event.id, IndexChange::Added)?;
         }
@@ -476,7 +475,6 @@ impl SqliteLedger<'_> {
             }
         }
         let name = self.delivery_id(id)?;
-        self.index_name(indexed_id(&id), id, IndexChange::Gone)?;
         name.map_or(Ok(()), |name| self.index_name(indexed_name(&name), id, IndexChange::Gone))
     }
 

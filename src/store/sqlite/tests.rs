@@ -1,5 +1,6 @@
 //! Tests of internals: which index a query uses, and a database that cannot grow.
 
+use super::list::OLDEST_OPEN;
 use super::queries::{COUNT_OF_SOURCE, SOURCES};
 use super::rows::{FORGETTABLE, INDEXED_KEY, OLD_BODIES, PARKED};
 use super::{SqliteAccess, SqliteStore, queries};
@@ -42,7 +43,8 @@ async fn every_query_on_the_hot_path_uses_its_index() {
     check_plan(&db, queries::DUE_AT_RECEIVER, "events_due_part (source=? AND route=? AND part=?");
     check_plan(&db, queries::NEXT_RECEIVER, "events_due_part (source=? AND route=? AND part>? AND part<?");
     check_plan(&db, queries::ROUTES_IN_USE, "events_due");
-    check_plan(&db, "select max(ended_at) from events", "events_ended");
+    check_plan(&db, OLDEST_OPEN, "events_open");
+    check_plan(&db, queries::ENDING_IN_BYTES, "COVERING INDEX events_source");
     check_plan(&db, "update events set wake_at = 1 where state = 'running' and wake_at > 1", "events_due");
     drop(store);
 }

@@ -452,10 +452,14 @@ pub(super) fn cannot_roll_back(error: rusqlite::Error) -> StoreError {
     StoreError::broken(format!("cannot roll back: {error}")).caused_by(error)
 }
 
-/// The latest time in the store, and the last turn in use.
+/// The latest time in the store, as far as its newest events, what is open and its last attempts tell, and the last turn
+/// in use.
 pub(super) fn marks(db: &Connection) -> Result<(Timestamp, u64), rusqlite::Error> {
     // An ended event gets a new turn when it comes back, so only the turns of the others count.
-    let sql = "select max((select coalesce(max(ended_at), 0) from events), coalesce(max(received_at), 0)), \
+    let sql = "select max(coalesce(max(received_at), 0), \
+               (select coalesce(max(max(received_at, coalesce(ended_at, 0))), 0) from \
+                   (select received_at, ended_at from events order by id desc limit 1000)), \
+               (select coalesce(max(ended_at), 0) from (select ended_at from attempts order by rowid desc limit 1000))), \
                coalesce(max(turn), 0) from events where ended_at is null";
     db.query_row(sql, [], |row| Ok((Timestamp(row.get(0)?), row.get::<_, i64>(1)?.unsigned_abs())))
 }
