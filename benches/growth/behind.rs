@@ -5,6 +5,7 @@ use crate::measure::deck::{Deck, Repeats};
 use crate::measure::document::table;
 use crate::measure::load::{self, CONNECTIONS, LoadResult, Round};
 use crate::measure::node::Node;
+use crate::measure::process::used_when_quiet;
 use crate::measure::rounds::Spread;
 use crate::measure::source::SourceConfig;
 use crate::phases::{Behind, Observer, Phases};
@@ -19,6 +20,10 @@ const TIMES_AS_LONG: u32 = 3;
 const RESPONSES_MIN: usize = 1_000;
 /// More than a node handles in a second.
 const RATE_MAX: f64 = 30_000.0;
+/// After this long every event of a node with `keep = "1s"` has expired.
+const EXPIRED_AFTER: Duration = Duration::from_millis(1_500);
+/// A sweep that removes nothing for so long is over.
+const SWEEP_PAUSE_MAX: Duration = Duration::from_secs(2);
 const STORE: &str = "\"sqlite:hookonce.db\"";
 
 /// What a response met.
@@ -44,6 +49,8 @@ pub struct Figures {
     checkpointed: Vec<f64>,
     /// Events swept in a second.
     swept: Vec<f64>,
+    /// What a sweep without any load takes for an event: microseconds of CPU, and kilobytes written.
+    alone: Vec<(f64, f64)>,
 }
 
 /// Rounds without a sweep and with one, in turn, on the store in this folder. Before each, the node is started again.
@@ -70,8 +77,28 @@ pub async fn measure(plan: &Plan, dir: &Path) -> Figures {
         let forgotten = node.metric("hookonce_forgotten_events_total") - before.0;
         figures.add_sweep(&result, &swept, forgotten / before.1.elapsed().as_secs_f64());
         node.stop();
+        figures.alone.extend(rest_swept(dir, &sweeps).await);
     }
     figures
+}
+
+/// What the sweep of what is left costs for each event while nothing else is done. It includes the start of its node.
+async fn rest_swept(dir: &Path, config: &str) -> Option<(f64, f64)> {
+    tokio::time::sleep(EXPIRED_AFTER).await;
+    let node = Node::start(dir, config);
+    let forgotten = || node.metric("hookonce_forgotten_events_total");
+    let mut last = 0.0;
+    loop {
+        tokio::time::sleep(SWEEP_PAUSE_MAX).await;
+        let now = forgotten();
+        if now == last {
+            break;
+        }
+        last = now;
+    }
+    let [cost] = used_when_quiet(|| [node.used()]).await;
+    node.stop();
+    (last > 1_000.0).then(|| (cost.cpu.as_secs_f64() * 1e6 / last, cost.written as f64 / 1e3 / last))
 }
 
 async fn round(deck: &Arc<Deck>, node: &Node, used: &mut u64, lasts: Duration) -> LoadResult {
@@ -131,7 +158,13 @@ impl Figures {
         let quiet = Spread::of(self.quiet.clone());
         let quiet = if quiet.is_empty() { "not seen".to_owned() } else { quiet.text(1) };
         let header = ["While the node", "p99 ms", "Ratio to quiet", "How much"].map(str::to_owned).to_vec();
-        let swept = format!("{} events per second", Spread::of(self.swept.clone()).text(0));
+        let (cpu, written) = spreads(&self.alone);
+        let swept = format!(
+            "{} events per second; without deliveries {} µs of CPU and {} KB written for each",
+            Spread::of(self.swept.clone()).text(0),
+            cpu.text(0),
+            written.text(1)
+        );
         table(&[
             header,
             vec!["does none of it".to_owned(), quiet, "1".to_owned(), String::new()],
@@ -148,7 +181,9 @@ impl Figures {
         };
         json!({"quiet_p99_ms": Spread::of(self.quiet.clone()).range(), "merging": of(&self.merging),
                "checkpointing": of(&self.checkpointing), "sweeping": of(&self.sweeping),
-               "swept_per_second": Spread::of(self.swept.clone()).range()})
+               "swept_per_second": Spread::of(self.swept.clone()).range(),
+               "sweep_cpu_us": Spread::of(self.alone.iter().map(|cost| cost.0).collect()).range(),
+               "sweep_kb": Spread::of(self.alone.iter().map(|cost| cost.1).collect()).range()})
     }
 }
 

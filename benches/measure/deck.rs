@@ -1,4 +1,7 @@
-//! The deliveries: one real body, made distinct by a number in it, signed before the measurement.
+//! The deliveries: one real body, whose version, digests and commits are others in each, signed before the measurement.
+//!
+//! What differs from one push of an image to the next is random, as it is from GitHub: bodies that were alike but for a
+//! number would make a dictionary look better than it is.
 //!
 //! Delivery ids are random, as senders make them. Counted up, they would all land on one page of an index, and hide what
 //! a random page costs.
@@ -43,6 +46,15 @@ pub struct Request {
     delivery: usize,
     signature: usize,
     numbers: Vec<usize>,
+    /// The digests and commits in the body: all places of each.
+    digests: Vec<Places>,
+}
+
+/// Where one text is in the request, and how long it is.
+#[derive(Clone)]
+struct Places {
+    at: Vec<usize>,
+    length: usize,
 }
 
 /// The share of duplicates.
@@ -151,9 +163,14 @@ impl Request {
         let found = body.windows(DIGITS).enumerate().filter(|(_, window)| *window == VERSION);
         let numbers: Vec<_> = found.map(|(at, _)| head.len() + at).collect();
         assert!(!numbers.is_empty(), "the body has its version in it");
+        let digests = hex_digests(&body).into_iter().map(|text| {
+            let found = body.windows(text.len()).enumerate().filter(|(_, window)| *window == text);
+            Places { at: found.map(|(at, _)| head.len() + at).collect(), length: text.len() }
+        });
+        let digests: Vec<_> = digests.collect();
         let source = "POST ".len() + path.len() - SOURCE_DIGITS;
         let bytes = [head.as_bytes(), &body].concat();
-        Self { head: head.len(), bytes, source, sources, delivery, signature, numbers }
+        Self { head: head.len(), bytes, source, sources, delivery, signature, numbers, digests }
     }
 
     fn number(&mut self, number: u64) {
@@ -168,6 +185,12 @@ impl Request {
             // A JSON number does not begin with a zero.
             self.bytes[*at..][..DIGITS].copy_from_slice(&digits.as_bytes()[12 - DIGITS..]);
             self.bytes[*at] = b'6';
+        }
+        for (n, Places { at, length }) in (1_u64..).zip(&self.digests) {
+            let random = [0, 1, 2, 3].map(|part| format!("{:016x}", mix(number ^ (n << 48) ^ (part << 56)))).concat();
+            for at in at {
+                self.bytes[*at..][..*length].copy_from_slice(&random.as_bytes()[..*length]);
+            }
         }
     }
 
@@ -195,6 +218,13 @@ impl Request {
         let signature = headers.iter().find_map(|(_, value)| value.strip_prefix("sha256=")).expect("a signature");
         signature.as_bytes().try_into().expect("64 digits")
     }
+}
+
+/// The digests and commits in a body, each once: all of 40 to 64 hexadecimal digits.
+fn hex_digests(body: &[u8]) -> Vec<&[u8]> {
+    let runs = body.split(|byte| !matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let found: std::collections::BTreeSet<_> = runs.filter(|run| (40..=64).contains(&run.len())).collect();
+    found.into_iter().collect()
 }
 
 /// The path of one of many sources.
