@@ -185,11 +185,24 @@ fn assigned(when: ColumnRewritten) -> String {
 }
 
 /// Skips events that carry their register's order: they would stay at the front for ever.
-pub(super) const FORGETTABLE: &str = "select id from events where source = ?1 and keep_from <= ?2 and (ord is null \
-    or not exists (select 1 from registers where registers.key = events.subject and registers.ord = events.ord)) \
-    order by keep_from limit ?3";
-pub(super) const OLD_BODIES: &str =
-    "select id from events where source = ?1 and body = 1 and ended_at <= ?2 order by ended_at limit ?3";
+macro_rules! forgettable {
+    ($body:literal) => {
+        concat!(
+            "select id from (select id from events where source = ?1 and body = ",
+            $body,
+            " and keep_from <= ?2 and (ord is null or not exists \
+               (select 1 from registers where registers.key = events.subject and registers.ord = events.ord)) \
+             order by keep_from limit ?3)"
+        )
+    };
+}
+pub(super) const FORGETTABLE: &str = concat!(forgettable!("0"), " union all ", forgettable!("1"), " limit ?3");
+/// Most bodies are kept from the same time as their events. Those that are not have an index of their own.
+pub(super) const OLD_BODIES: &str = "select id from (select id from events \
+    where source = ?1 and body = 1 and keep_from <= ?2 order by keep_from limit ?3) \
+    union all select id from (select id from events where source = ?1 and body = 1 and keep_from is not ended_at \
+        and ended_at <= ?2 and (keep_from is null or keep_from > ?2) order by ended_at limit ?3) \
+    limit ?3";
 pub(super) const PARKED: &str = concat!(
     "select ",
     columns!(),

@@ -33,8 +33,9 @@ async fn every_query_on_the_hot_path_uses_its_index() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(&dir.path().join("a.db"));
     let db = super::open::reader(&dir.path().join("a.db")).unwrap();
-    check_plan(&db, FORGETTABLE, "events_keep");
-    check_plan(&db, OLD_BODIES, "events_body");
+    check_plan(&db, FORGETTABLE, "events_keep (source=? AND body=? AND keep_from<?)");
+    check_plan(&db, OLD_BODIES, "events_keep (source=? AND body=? AND keep_from<?)");
+    check_plan(&db, OLD_BODIES, "events_body (source=? AND ended_at<?)");
     check_plan(&db, PARKED, "events_parked");
     check_plan(&db, SOURCES, "events_source");
     check_plan(&db, COUNT_OF_SOURCE, "events_source");
