@@ -21,6 +21,7 @@ mod copy_under_load;
 mod cutter;
 #[cfg(feature = "postgres")]
 mod dictionaries;
+mod dictionary_versions;
 #[cfg(feature = "sqlite")]
 #[path = "../support/disk.rs"]
 mod disk;
