@@ -242,9 +242,12 @@ async fn postgres(url: &ServerUrl, to: OpenPurpose) -> Result<super::postgres::P
     let options = PostgresOpenOptions { clock: StoreClock::server(), schema };
     match to {
         OpenPurpose::Copy(_) => PostgresStore::open_to_copy(url.expose(), options).await,
-        OpenPurpose::Node(_) | OpenPurpose::Tool | OpenPurpose::Look => {
-            PostgresStore::open(url.expose(), options).await
+        OpenPurpose::Node(_) => {
+            let store = PostgresStore::open(url.expose(), options).await?;
+            store.log_missing_version();
+            Ok(store)
         }
+        OpenPurpose::Tool | OpenPurpose::Look => PostgresStore::open(url.expose(), options).await,
     }
 }
 

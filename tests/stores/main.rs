@@ -19,6 +19,9 @@ mod copy_under_load;
 #[cfg(feature = "postgres")]
 #[path = "../support/cutter.rs"]
 mod cutter;
+#[cfg(feature = "postgres")]
+mod dictionaries;
+mod dictionary_versions;
 #[cfg(feature = "sqlite")]
 #[path = "../support/disk.rs"]
 mod disk;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use tokio_postgres::Client;
 
 /// A request for this many due events of the conformance suite's route.
-fn starts(limit: usize) -> StartDueRequest {
+pub(crate) fn starts(limit: usize) -> StartDueRequest {
     let step = EventStep::Start { lasts: Duration::from_secs(30), by: NodeId("node".into()), action: ActionKind::Run };
     StartDueRequest { source: "source".into(), route: Arc::default(), part: 0, step, limit }
 }

@@ -3,7 +3,7 @@
 
 use super::{DataLossConsent, MigrateError, MigrationSettings, agreed, tell, tell_standings};
 use crate::decide::error_message::ErrorMessage;
-use crate::store::postgres::sessions::{NodeSessionList, exclude_nodes};
+use crate::store::postgres::sessions::{self, NodeSessionList, exclude_nodes};
 use crate::store::postgres::{PostgresStore, indexes};
 use crate::store::schema::postgres::{self as schema, SchemaName};
 use crate::store::url::ServerUrl;
@@ -15,7 +15,7 @@ pub async fn status(url: &ServerUrl, config: &MigrationSettings, out: &mut impl 
     let (db, name) = connect(url).await?;
     let standings = schema::status(&db, &name).await.map_err(|problem| left(url, problem))?;
     tell_standings(&standings, out)?;
-    if standings.iter().all(|version| version.applied_at.is_some()) {
+    if schema::is_complete(&standings) {
         let asked = indexes::unfinished(&db, &name, &config.fields, config.migrate).await;
         for line in asked.map_err(|error| left(url, schema::PgMigrationError::Postgres(error)))? {
             writeln!(out, "{line}")?;
@@ -36,6 +36,7 @@ pub async fn up(
         Some(name) => moved(url, name, out).await?,
         None => connect(url).await?,
     };
+    without_first_release(url, &db, &name, to).await?;
     let way = schema::up(&mut db, &name, to).await.map_err(|problem| left(url, problem))?;
     if !way.is_empty() {
         tell(&way, "applied", out)?;
@@ -47,7 +48,34 @@ pub async fn up(
     if way.is_empty() && built.is_empty() { tell(&way, "applied", out) } else { Ok(()) }
 }
 
-/// Builds the indexes of the latest version, if the store has reached it. Nodes may run meanwhile.
+/// Refuses the version that the first release cannot run beside, while one of its nodes is connected.
+async fn without_first_release(
+    url: &ServerUrl,
+    db: &Client,
+    name: &SchemaName,
+    to: Option<u32>,
+) -> Result<(), MigrateError> {
+    let failed = |error| left(url, schema::PgMigrationError::Postgres(error));
+    let applied = schema::applied(db, name).await.map_err(failed)?;
+    let reaches = |version: u32| to.is_none_or(|to| to >= version);
+    let has = applied.iter().any(|one| one.version >= schema::DICTIONARIES);
+    if applied.is_empty() || has || !reaches(schema::DICTIONARIES) {
+        return Ok(());
+    }
+    let nodes = sessions::of_first_release(db).await.map_err(failed)?;
+    if nodes.is_empty() {
+        return Ok(());
+    }
+    Err(MigrateError::server(format!(
+        "{url}: a node of hookonce 0.1.0 is connected: {}. It cannot read bodies as version {} stores them. Stop every node of \
+         0.1.0 first; nothing was changed. `hookonce migrate up --to {}` applies what 0.1.0 can run beside",
+        NodeSessionList(&nodes),
+        schema::DICTIONARIES,
+        schema::NEEDED,
+    )))
+}
+
+/// Builds the indexes of the latest version, if the store has reached what nodes need. Nodes may run meanwhile.
 async fn build(
     url: &ServerUrl,
     config: &MigrationSettings,
@@ -55,7 +83,7 @@ async fn build(
     name: &SchemaName,
 ) -> Result<Vec<String>, MigrateError> {
     let standings = schema::status(db, name).await.map_err(|problem| left(url, problem))?;
-    if standings.iter().any(|version| version.applied_at.is_none()) {
+    if !schema::is_complete(&standings) {
         return Ok(Vec::new());
     }
     indexes::build_now(db, name, &config.fields).await.map_err(|error| {

@@ -1,8 +1,9 @@
 //! Reading a whole store, to copy it: a page of events in two round trips, with all that belongs to them.
 
+use super::dictionaries::PgDictionaries;
 use super::pool::{PgConn, PgResult, ask};
 use super::queries;
-use super::queries::{kept, recipes, tried, unpacked};
+use super::queries::{kept, payloads, recipes, tried, unpacked};
 use super::retention;
 use super::rows::{self, PgRawCell, PgUuid};
 use crate::decide::claim::MatchedBy;
@@ -25,8 +26,11 @@ const SIZES: &str = "select e.id, coalesce((select coalesce(p.unpacked, octet_le
      where o.event = e.id), 0) from (select id from {schema}.events where id > $1 order by id limit $2) e order by e.id";
 const KEYS: &str =
     "select event, key, identity, alias, id_digest from {schema}.keys where event = any($1) order by key";
-const PAYLOADS: &str = "select p.event, p.headers, p.headers_digest, p.body, p.unpacked, e.body_digest \
-     from {schema}.payloads p join {schema}.events e on e.id = p.event where p.event = any($1)";
+const PAYLOADS: &str = concat!(
+    "select p.event, p.headers, p.headers_digest, p.body, p.unpacked, e.body_digest, p.packed, p.dictionary from ",
+    payloads!("event = any($1)"),
+    " join {schema}.events e on e.id = p.event"
+);
 const RECEIPTS: &str = "select event, status, headers, body, cut, digest from {schema}.receipts where event = any($1)";
 const ATTEMPTS: &str = "select a.event, a.life, a.attempt, a.started_at, a.ended_at, a.outcome, a.why, \
      coalesce(o.bytes, '') from {schema}.attempts a left join {schema}.output o on o.id = a.id \
@@ -52,12 +56,17 @@ pub(super) async fn entries(link: &mut PgConn) -> PgResult<u64> {
 }
 
 /// One page.
-pub(super) async fn export(link: &mut PgConn, from: CopyCursor, limit: usize) -> PgResult<ExportPage> {
+pub(super) async fn export(
+    link: &mut PgConn,
+    from: CopyCursor,
+    limit: usize,
+    dictionaries: &PgDictionaries,
+) -> PgResult<ExportPage> {
     let room = i64::try_from(limit).unwrap_or(i64::MAX);
     let after = |key: Option<Key>| key.map_or(Vec::new(), |key| key.0.to_vec());
     let more = |read: usize| if read == limit { PageContinuation::Maybe } else { PageContinuation::No };
     match from {
-        CopyCursor::Events(last) => events(link, from, last, room).await,
+        CopyCursor::Events(last) => events(link, from, last, room, dictionaries).await,
         CopyCursor::Registers(mut last) => loop {
             let rows = link.query_all(&[ask!(REGISTERS, after(last), room)]).await?.remove(0);
             let more = more(rows.len());
@@ -116,7 +125,13 @@ fn register(row: &Row) -> PgResult<SubjectRegister> {
 }
 
 /// Events with all that belongs to them, up to the byte limit.
-async fn events(link: &mut PgConn, from: CopyCursor, last: Option<EventId>, room: i64) -> PgResult<ExportPage> {
+async fn events(
+    link: &mut PgConn,
+    from: CopyCursor,
+    last: Option<EventId>,
+    room: i64,
+    dictionaries: &PgDictionaries,
+) -> PgResult<ExportPage> {
     let last = last.unwrap_or(EventId([0; 16])); // no event has this id
     let sizes = link.query_all(&[ask!(SIZES, PgUuid(last), room)]).await?.remove(0);
     let (mut ids, mut bytes) = (Vec::new(), 0);
@@ -132,11 +147,15 @@ async fn events(link: &mut PgConn, from: CopyCursor, last: Option<EventId>, room
     if ids.is_empty() {
         return Ok(ExportPage::page(from, Vec::new(), PageContinuation::No));
     }
-    let entries = wholes(link, &ids).await?.into_values().map(|whole| CopyEntry::Event(Box::new(whole)));
+    let entries = wholes(link, &ids, dictionaries).await?.into_values().map(|whole| CopyEntry::Event(Box::new(whole)));
     Ok(ExportPage::page(from, entries.collect(), more))
 }
 
-async fn wholes(link: &mut PgConn, ids: &[PgUuid]) -> PgResult<BTreeMap<EventId, CompleteEvent>> {
+async fn wholes(
+    link: &mut PgConn,
+    ids: &[PgUuid],
+    dictionaries: &PgDictionaries,
+) -> PgResult<BTreeMap<EventId, CompleteEvent>> {
     let all = [EVENTS, KEYS, PAYLOADS, RECEIPTS, ATTEMPTS, DUPLICATES, SIGHTINGS];
     let answers = link.query_all(&all.map(|sql| ask!(sql, ids.to_vec()))).await?;
     let [events, keys, payloads, receipts, attempts, duplicates, sightings] = &answers[..] else {
@@ -161,13 +180,6 @@ async fn wholes(link: &mut PgConn, ids: &[PgUuid]) -> PgResult<BTreeMap<EventId,
         whole.keys.push((key(row, 1)?, KeyOwner { event, same, alias, id_digest }));
         Ok(())
     })?;
-    each(payloads, &|whole, row| {
-        whole.payload = match unpacked(row, 1)? {
-            StoredValue::Whole(payload) => Some(payload),
-            StoredValue::Damaged | StoredValue::Forgotten => None,
-        };
-        Ok(())
-    })?;
     each(receipts, &|whole, row| {
         whole.receipt = kept(whole.row.event.id, Some(row), 1)?;
         Ok(())
@@ -186,5 +198,21 @@ async fn wholes(link: &mut PgConn, ids: &[PgUuid]) -> PgResult<BTreeMap<EventId,
         whole.sightings.push(DuplicateSighting { at: Timestamp(row.try_get(1)?), delivery_id, same });
         Ok(())
     })?;
+    let mut alone = Vec::new();
+    for row in payloads {
+        let PgUuid(id) = row.try_get(0)?;
+        match (unpacked(row, 1, dictionaries)?, wholes.get_mut(&id)) {
+            (StoredValue::Whole(payload), Some(whole)) => whole.payload = Some(payload),
+            (StoredValue::Damaged, Some(_)) => alone.push(id),
+            _ => {}
+        }
+    }
+    // Most of these are packed with a dictionary that is not known here, until the first was read together with it.
+    for id in alone {
+        let found = queries::payload(link, id, dictionaries).await?;
+        if let (StoredValue::Whole(payload), Some(whole)) = (found, wholes.get_mut(&id)) {
+            whole.payload = Some(payload);
+        }
+    }
     Ok(wholes)
 }

@@ -11,6 +11,7 @@
 //! dropped at once, and tried again at growing intervals.
 
 use super::columns;
+use super::dictionaries;
 use super::error;
 use super::pool::{PgError, PgPool};
 use crate::decide::id::Digest;
@@ -39,10 +40,11 @@ const AGAIN_MAX: Duration = Duration::from_hours(1);
 /// No timeouts: a build may take long, and waits for transactions that still use the table as it was.
 const TAKE_TIME: &str = "set statement_timeout = 0; set lock_timeout = 0";
 
-/// An index on `events` that should exist.
+/// An index that should exist.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct IndexSpec {
     name: String,
+    table: &'static str,
     /// The indexed columns and its condition.
     on: String,
     /// The number of columns or expressions: an index with another number, or that is not a B-tree, is from an earlier
@@ -52,7 +54,8 @@ pub(super) struct IndexSpec {
 
 /// The built-in indexes.
 fn own() -> Vec<IndexSpec> {
-    let index = |name: &str, on: &str, columns| IndexSpec { name: name.into(), on: on.into(), columns };
+    let index =
+        |name: &str, on: &str, columns| IndexSpec { name: name.into(), table: "events", on: on.into(), columns };
     vec![
         index("events_due", "(state, source, route, wake_at, id) where wake_at is not null", 5),
         index(
@@ -64,12 +67,19 @@ fn own() -> Vec<IndexSpec> {
     ]
 }
 
+/// The index of the bodies that need a dictionary, in stores that have dictionaries.
+fn of_dictionaries() -> IndexSpec {
+    let (name, on) = ("payloads_dictionary".into(), "(dictionary) where dictionary is not null".into());
+    IndexSpec { name, table: "payloads", on, columns: 1 }
+}
+
 /// The built-in indexes, and one for each field that an identity uses.
 fn wanted(sources: &[DeclaredFields]) -> Vec<IndexSpec> {
     let fields = sources.iter().flat_map(|source| &source.fields).filter(|(_, identity)| *identity);
     let by_field = fields.filter_map(|(field, _)| {
         Some(IndexSpec {
             name: columns::index_name(field)?,
+            table: "events",
             on: format!("(({}))", columns::indexed(field)),
             columns: 1,
         })
@@ -160,7 +170,8 @@ async fn build(pool: &PgPool, wanted: &[IndexSpec]) -> Result<IndexBuildOutcome,
 /// The same over this connection, which must not be used for anything else afterwards.
 async fn build_over(db: &Client, schema: &SchemaName, wanted: &[IndexSpec]) -> Result<IndexBuildOutcome, Error> {
     let mut missing = Vec::new();
-    for index in wanted {
+    let beside = dictionaries::are_there(db, schema).await?.then(of_dictionaries);
+    for index in wanted.iter().chain(&beside) {
         if !is_finished(db, schema, index).await? {
             missing.push(index);
         }
@@ -251,8 +262,8 @@ async fn finish(db: &Client, schema: &SchemaName, index: &IndexSpec) -> Result<b
         if made != IndexState::Fits {
             info!(target: "hookonce", name = index.name, why = "building", "index");
             drop(&schema.relation(&new)).await?;
-            let IndexSpec { on, .. } = index;
-            let create = format!("create index concurrently \"{new}\" on {schema}.events {on}");
+            let IndexSpec { table, on, .. } = index;
+            let create = format!("create index concurrently \"{new}\" on {schema}.{table} {on}");
             if let Err(error) = db.batch_execute(&create).await {
                 // What exists of it takes disk space, and every write maintains it. If the connection is gone, the next
                 // try drops it.
@@ -292,13 +303,14 @@ pub async fn unfinished(
                join pg_class c on c.oid = i.indexrelid join pg_class t on t.oid = i.indrelid \
                join pg_namespace n on n.oid = t.relnamespace \
                left join pg_stat_progress_create_index p on p.index_relid = i.indexrelid \
-               where n.nspname = $1 and t.relname in ('events', 'keys') and not i.indisvalid order by c.relname";
+               where n.nspname = $1 and t.relname in ('events', 'keys', 'payloads') and not i.indisvalid order by c.relname";
     let who = match migrate {
         MigrationMode::Auto => "a running node, or the next one to start, builds it; so does `hookonce migrate up`",
         MigrationMode::Manual => "run `hookonce migrate up` to build it",
     };
     let mut lines = Vec::new();
-    let wanted = wanted(sources);
+    let beside = dictionaries::are_there(db, schema).await?.then(of_dictionaries);
+    let wanted: Vec<_> = wanted(sources).into_iter().chain(beside).collect();
     let called = |name: &str| wanted.iter().find(|index| names_beside(index)[0] == name).map(|index| &*index.name);
     let mut being_built = Vec::new();
     for row in db.query(sql, &[&schema.as_str()]).await? {

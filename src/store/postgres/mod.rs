@@ -16,6 +16,8 @@
 pub(crate) mod batch_writes;
 pub(crate) mod columns;
 pub(crate) mod data_loss;
+mod dictionaries;
+mod dictionary_removal;
 pub(crate) mod error;
 mod export;
 pub mod indexes;
@@ -36,6 +38,8 @@ pub(crate) mod unresponsive_server;
 pub(crate) mod url;
 mod write;
 
+pub(super) use dictionary_removal::pack_all_anew;
+
 use super::clock::StoreClock;
 use super::copy::{CopyCursor, CopyLockCheck, ExportBackend, ExportPage, ExportStore, UnversionedCopyData};
 use super::inspect::QuarantinedMessage;
@@ -47,8 +51,8 @@ use super::schema::postgres::{SchemaLocation, SchemaName, StoreSchemaError};
 use super::schema::{self, postgres as migrations};
 use super::{
     ChangeHint, DeclaredFields, DueEvents, DueQuery, DuplicateNote, EventCounts, EventDetails, EventPage, EventQuery,
-    Inspect, SourceCount, SourceRetention, SqlPermitFuture, StartDueRequest, StartDueResult, StoreBackend, StoreError,
-    StoreFuture, StoreOpenError, StoredValue, WriteProbe,
+    Inspect, RetentionPolicies, SourceCount, SourceRetention, SqlPermitFuture, StartDueRequest, StartDueResult,
+    StoreBackend, StoreError, StoreFuture, StoreOpenError, StoredValue, WriteProbe,
 };
 use crate::decide::claim::Payload;
 use crate::decide::data_loss::{LastKnownStore, ObservedStore};
@@ -61,6 +65,7 @@ use crate::decide::sql_template::BoundStatement;
 use crate::decide::store_clock::AgreedClock;
 use crate::decide::time::Timestamp;
 use data_loss::{PgMarkTask, REPLACED};
+use dictionaries::PgDictionaries;
 use error::PgCommitStage;
 use notify::PostgresNotifier;
 use pool::{PgConn, PgConnPurpose, PgError, PgPool, PgSessionMode, PooledConn};
@@ -104,6 +109,7 @@ pub struct PostgresStore {
     notes: Mutex<Vec<DuplicateNote>>,
     pen: tokio::sync::Mutex<()>,
     builder: indexes::IndexBuilder,
+    dictionaries: PgDictionaries,
     schema: SchemaMode,
     /// Writes marks until the store is closed.
     _marker: Option<PgMarkTask>,
@@ -141,16 +147,24 @@ impl PostgresStore {
         if link.timeline.is_none() {
             pool.fence.check(&mut link, &pool.address).await.map_err(|failed| pool.cannot_open(failed))?;
         }
+        let dictionaries = PgDictionaries::default();
+        dictionaries.notice(&link).await.map_err(|failed| pool.cannot_open(failed))?;
         pool.put(link, PgConnPurpose::Write);
         let (clock, hints) = (options.clock, PostgresNotifier::start(pool.clone()));
         let (notes, pen, builder) = (Mutex::default(), tokio::sync::Mutex::default(), indexes::IndexBuilder::default());
         let marker = (session == PgSessionMode::Writes).then(|| PgMarkTask::start(pool.clone()));
-        let opened = Self { pool, clock, hints, notes, pen, builder, schema: options.schema, _marker: marker };
+        let schema = options.schema;
+        let opened = Self { pool, clock, hints, notes, pen, builder, dictionaries, schema, _marker: marker };
         let cannot =
             |error: StoreError| StoreOpenError::temporary(format!("{}: {error}", opened.pool.address)).caused_by(error);
         let begins = if session == PgSessionMode::Writes { ClockAccess::Writing } else { ClockAccess::Looking };
         optimistic::begin(&opened, begins).await.map_err(cannot)?;
         Ok(opened)
+    }
+
+    /// Logs that the store lacks the version that nodes do not apply.
+    pub(super) fn log_missing_version(&self) {
+        self.dictionaries.log_if_missing();
     }
 
     async fn lend(&self, purpose: PgConnPurpose) -> Result<PooledConn<'_>, StoreError> {
@@ -216,7 +230,7 @@ impl PostgresStore {
         PostgresUrl::parse(url).is_ok_and(|address| address.schema.unwrap_or_default() == *schema)
     }
 
-    /// The migrations that the database of this URL lacks. Changes nothing.
+    /// The migrations that a starting node applies to the store of this URL. Changes nothing.
     pub async fn behind(url: &str) -> Result<Vec<&'static schema::Migration>, StoreOpenError> {
         let address = PostgresUrl::parse(url).map_err(StoreOpenError::permanent)?;
         let pool = PgPool::new(address, PgSessionMode::Reads);
@@ -224,17 +238,23 @@ impl PostgresStore {
         let schema = locate(&pool, &link).await?;
         let applied = migrations::applied(&link.client, &schema).await;
         let applied = applied.map_err(|error| error::cannot_open(&pool.address, error))?;
-        let way = schema::way_up(migrations::MIGRATIONS, &applied, None);
+        let way = migrations::way_at_start(&applied);
         way.map_err(|refused| left(&pool, refused.into()))
     }
 
     async fn swap(&self, swaps: Vec<ConditionalWrite>, heeds: CopyLockCheck) -> Result<Vec<bool>, StoreError> {
         let mut lent = self.lend(PgConnPurpose::Write).await?;
-        let (written, hints) = write::write(lent.link(), &swaps, heeds).await?;
+        let learned = self.dictionaries.learn(lent.link(), &swaps).await;
+        learned.map_err(|failed| failed.classify(PgCommitStage::Before))?;
+        let (written, hints) = write::write(lent.link(), &swaps, heeds, &self.dictionaries).await?;
         let over = lent.give_back();
         let all = swaps.iter().zip(&written);
         self.pool.fence.confirmed(over, all.filter(|(_, written)| **written).map(|(swap, _)| swap))?;
         self.hints.tell(hints);
+        if self.dictionaries.has_changes() {
+            // What is written stays written; a dictionary that cannot be is chosen again later.
+            let _ = self.look(PgConnPurpose::Write, async |link| self.dictionaries.settle(link).await).await;
+        }
         Ok(written)
     }
 
@@ -296,9 +316,9 @@ async fn fit_schema(
     schema: SchemaMode,
 ) -> Result<(), StoreOpenError> {
     let fits = match schema {
-        SchemaMode::Auto => migrations::up(&mut link.client, name, None).await.map(drop),
+        SchemaMode::Auto => migrations::up_at_start(&mut link.client, name).await.map(drop),
         SchemaMode::Manual | SchemaMode::Read => match migrations::applied(&link.client, name).await {
-            Ok(applied) => schema::fits(migrations::MIGRATIONS, &applied).map_err(Into::into),
+            Ok(applied) => migrations::fits(&applied).map_err(Into::into),
             Err(error) => Err(error.into()),
         },
     };
@@ -329,7 +349,9 @@ impl StoreBackend for PostgresStore {
     }
 
     fn payload(&self, id: EventId) -> StoreFuture<'_, StoredValue<Payload>> {
-        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| queries::payload(link, id).await))
+        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| {
+            queries::payload(link, id, &self.dictionaries).await
+        }))
     }
 
     fn receipt(&self, id: EventId) -> StoreFuture<'_, Option<Receipt>> {
@@ -339,7 +361,8 @@ impl StoreBackend for PostgresStore {
     fn start_due(&self, starts: StartDueRequest) -> StoreFuture<'_, StartDueResult> {
         Box::pin(async move {
             let mut lent = self.lend(PgConnPurpose::Write).await?;
-            let started = start_due::start_due(lent.link(), &starts, &self.clock, &self.pool.fence).await?;
+            let (fence, dictionaries) = (&self.pool.fence, &self.dictionaries);
+            let started = start_due::start_due(lent.link(), &starts, &self.clock, fence, dictionaries).await?;
             lent.give_back();
             Ok(started)
         })
@@ -421,7 +444,9 @@ impl VersionedBackend for PostgresStore {
     ) -> StoreFuture<'a, SqlWriteOutcome> {
         Box::pin(async move {
             let mut lent = self.lend(PgConnPurpose::Effect).await?;
-            let (swapped, hints) = sql::write(lent.link(), &swap, statement).await?;
+            let learned = self.dictionaries.learn(lent.link(), std::slice::from_ref(&swap)).await;
+            learned.map_err(|failed| failed.classify(PgCommitStage::Before))?;
+            let (swapped, hints) = sql::write(lent.link(), &swap, statement, &self.dictionaries).await?;
             let over = lent.give_back();
             if matches!(swapped, SqlWriteOutcome::Written) {
                 self.pool.fence.confirmed(over, std::iter::once(&swap))?;
@@ -450,6 +475,26 @@ impl VersionedBackend for PostgresStore {
         Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| {
             queries::with_old_bodies(link, source, before, limit).await
         }))
+    }
+
+    fn sweep_dictionaries(&self, keeps: Arc<RetentionPolicies>) -> StoreFuture<'_, ()> {
+        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| {
+            self.dictionaries.sweep(link, &keeps, self.clock.expiry().time).await
+        }))
+    }
+
+    fn remove_dictionaries_of_events(&self, events: Vec<EventId>) -> StoreFuture<'_, ()> {
+        Box::pin(async move {
+            let remove = async |link: &mut PgConn| self.dictionaries.remove_of_events(link, &events).await;
+            self.look(PgConnPurpose::Look, remove).await?.is_complete()
+        })
+    }
+
+    fn remove_dictionaries_of_source(&self, source: String) -> StoreFuture<'_, ()> {
+        Box::pin(async move {
+            let remove = async |link: &mut PgConn| self.dictionaries.remove_of_source(link, &source).await;
+            self.look(PgConnPurpose::Look, remove).await?.is_complete()
+        })
     }
 
     fn due_or_damaged(&self, look: DueQuery, limit: usize) -> StoreFuture<'_, DueEvents> {
@@ -547,7 +592,9 @@ impl Inspect for PostgresStore {
 
 impl ExportStore for PostgresStore {
     fn export(&self, from: CopyCursor, limit: usize) -> StoreFuture<'_, ExportPage> {
-        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| export::export(link, from, limit).await))
+        Box::pin(self.look(PgConnPurpose::Look, async move |link: &mut PgConn| {
+            export::export(link, from, limit, &self.dictionaries).await
+        }))
     }
 
     fn entries(&self) -> StoreFuture<'_, u64> {

@@ -185,7 +185,10 @@ impl PgPool {
     async fn begin(&self, client: Client) -> Result<PgConn, PgError> {
         client.batch_execute(SESSION).await?;
         match self.session {
-            PgSessionMode::Reads => client.batch_execute(READ_ONLY).await?,
+            PgSessionMode::Reads => {
+                client.batch_execute(READ_ONLY).await?;
+                sessions::tell_reader(&client).await?;
+            }
             PgSessionMode::Copies => sessions::tell_copy(&client).await?,
             PgSessionMode::Writes => {}
         }

@@ -1,5 +1,6 @@
 //! Reads for the dispatcher and for operators: due events, bodies and responses, lists, and events to forget.
 
+use super::dictionaries::{self, BYTES, PgDictionaries};
 use super::pool::{PgConn, PgQuery, PgResult, ask};
 use super::read::{CLOCK, told};
 use super::rows;
@@ -13,6 +14,7 @@ use crate::decide::store_clock::AgreedClock;
 use crate::decide::time::{Duration, Timestamp};
 use crate::decide::transition::AttemptRecord;
 use crate::store::clock::StoreClock;
+use crate::store::compression::DictionaryId;
 use crate::store::inspect::QuarantinedMessage;
 use crate::store::row::columns;
 use crate::store::{
@@ -119,18 +121,77 @@ fn gather(
     DueEvents { events: found.into_iter().map(|(_, event)| event).collect(), next }
 }
 
-/// Headers and body, checked against their digests.
-pub(super) async fn payload(link: &mut PgConn, id: EventId) -> PgResult<StoredValue<Payload>> {
-    let sql = "select p.headers, p.headers_digest, p.body, p.unpacked, \
-               (select body_digest from {schema}.events where id = p.event) from {schema}.payloads p where p.event = $1";
-    let rows = link.query_all(&[ask!(sql, PgUuid(id))]).await?.remove(0);
-    rows.first().map_or(Ok(StoredValue::Forgotten), |row| unpacked(row, 0))
+/// The payloads `p` that meet a condition, with columns that stores without dictionaries lack: those are null there. A name
+/// in the inner query means the column of the table, or else that of the outer one.
+macro_rules! payloads {
+    ($which:literal) => {
+        concat!(
+            "(select null::bytea as packed, null::bigint as dictionary) as absent, lateral (select event, headers, \
+             headers_digest, body, unpacked, packed, dictionary from {schema}.payloads where ",
+            $which,
+            ") as p"
+        )
+    };
+}
+pub(super) use payloads;
+
+const PAYLOAD: &str = concat!(
+    "select p.headers, p.headers_digest, p.body, p.unpacked, (select body_digest from {schema}.events where id = p.event), \
+     p.packed, p.dictionary from ",
+    payloads!("event = $1")
+);
+/// How often a payload is read whose dictionary is missing: it was packed without it meanwhile.
+const PAYLOAD_READS: u32 = 3;
+
+/// Headers and body, checked against their digests. A body counts as damaged if neither copy of its dictionary can be read.
+pub(super) async fn payload(
+    link: &mut PgConn,
+    id: EventId,
+    dictionaries: &PgDictionaries,
+) -> PgResult<StoredValue<Payload>> {
+    for _ in 0..PAYLOAD_READS {
+        let rows = link.query_all(&[ask!(PAYLOAD, PgUuid(id))]).await?.remove(0);
+        let Some(row) = rows.first() else { return Ok(StoredValue::Forgotten) };
+        let found = unpacked(row, 0, dictionaries)?;
+        let name = match (&found, needed_dictionary(row, 0)?) {
+            (StoredValue::Whole(_) | StoredValue::Forgotten, _) | (_, None) => return Ok(found),
+            (StoredValue::Damaged, Some(name)) => name,
+        };
+        for sql in BYTES {
+            let Some(bytes) = dictionaries::bytes(link, sql, name).await? else { continue };
+            if let StoredValue::Whole(payload) = unpacked_with(row, 0, Some(&bytes))? {
+                dictionaries.remember(name, &bytes);
+                return Ok(StoredValue::Whole(payload));
+            }
+        }
+    }
+    Ok(StoredValue::Damaged)
 }
 
-/// The payload in the columns from this index on.
-pub(super) fn unpacked(row: &Row, from: usize) -> PgResult<StoredValue<Payload>> {
-    let (text, body): (&str, PgRawCell<'_>) = (row.try_get(from)?, row.try_get(from + 2)?);
-    let body = compression::unpack(body.0, row.try_get(from + 3)?);
+/// The dictionary without which the payload in the columns from this index on cannot be read.
+fn needed_dictionary(row: &Row, from: usize) -> PgResult<Option<DictionaryId>> {
+    let is_plain = row.try_get::<_, Option<PgRawCell<'_>>>(from + 2)?.is_some();
+    let dictionary = row.try_get::<_, Option<i64>>(from + 6)?;
+    Ok(dictionary.filter(|_| !is_plain).map(DictionaryId))
+}
+
+/// The payload in the columns from this index on, if its dictionary is known here; otherwise, and where that does not fit,
+/// it is `Damaged`.
+pub(super) fn unpacked(row: &Row, from: usize, dictionaries: &PgDictionaries) -> PgResult<StoredValue<Payload>> {
+    let bytes = needed_dictionary(row, from)?.and_then(|id| dictionaries.known(id));
+    unpacked_with(row, from, bytes.as_deref())
+}
+
+/// The same with this dictionary.
+fn unpacked_with(row: &Row, from: usize, dictionary: Option<&[u8]>) -> PgResult<StoredValue<Payload>> {
+    let (text, length): (&str, _) = (row.try_get(from)?, row.try_get(from + 3)?);
+    let (plain, packed): (Option<PgRawCell<'_>>, Option<PgRawCell<'_>>) =
+        (row.try_get(from + 2)?, row.try_get(from + 5)?);
+    let body = match (plain, packed, dictionary) {
+        (Some(plain), ..) => compression::unpack(plain.0, length),
+        (None, Some(packed), Some(dictionary)) => compression::unpack_with(packed.0, length, Some(dictionary)),
+        (None, ..) => None,
+    };
     let digest = |place| row.try_get::<_, Option<PgRawCell<'_>>>(place).map(|raw| raw.map(|raw| Digest(raw.array())));
     let whole =
         digest(from + 1)? == Some(Digest::of(text.as_bytes())) && digest(from + 4)? == body.as_deref().map(Digest::of);

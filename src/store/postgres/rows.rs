@@ -1,16 +1,18 @@
 //! Conversion of cells to and from PostgreSQL, and columns of many rows as arrays.
 
 use super::batch_writes::EventWrites;
+use super::dictionaries::{PgDictionaries, held_dictionaries};
 use super::pool::{PgParam, PgQuery, ask};
+use crate::decide::claim::Payload;
 use crate::decide::event::Event;
 use crate::decide::id::{Digest, EventId};
 use crate::decide::ledger::EventRow;
-use crate::store::compression::CompressedBody;
 use crate::store::optimistic::RecordVersion;
 use crate::store::row;
 use crate::store::row::{CellValue, ColumnRewritten, EVENT_COLUMNS, EventCell, EventColumn, RowToWrite, StoredRow};
 use bytes::{BufMut, BytesMut};
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::sync::LazyLock;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
@@ -323,25 +325,49 @@ pub(super) fn replace_bodies<'s>(events: &[&'s Event]) -> PgQuery<'s> {
     PgQuery { sql: &REPLACE_BODIES, params }
 }
 
-/// Writes bodies, replacing existing ones.
+/// Writes bodies without dictionaries, replacing existing ones that have none.
 const PUT_PAYLOADS: &str = "insert into {schema}.payloads (event, headers, headers_digest, body, unpacked) \
      select * from unnest($1::uuid[], $2::text[], $3::bytea[], $4::bytea[], $5::bigint[]) \
      on conflict (event) do update set headers = excluded.headers, headers_digest = excluded.headers_digest, \
      body = excluded.body, unpacked = excluded.unpacked";
+/// Writes bodies some of which need a dictionary, in stores that have dictionaries.
+const PUT_PACKED: &str = concat!(
+    held_dictionaries!("$8"),
+    "insert into {schema}.payloads (event, headers, headers_digest, body, unpacked, packed, dictionary) \
+     select p.* from fits, unnest($1::uuid[], $2::text[], $3::bytea[], $4::bytea[], $5::bigint[], $6::bytea[], \
+     $7::bigint[]) p where fits.is = 0 \
+     on conflict (event) do update set headers = excluded.headers, headers_digest = excluded.headers_digest, \
+     body = excluded.body, unpacked = excluded.unpacked, packed = excluded.packed, dictionary = excluded.dictionary"
+);
 
 pub(super) fn put_payloads<'s>(
-    rows: impl Iterator<Item = (EventId, &'s crate::decide::claim::Payload)>,
+    rows: impl Iterator<Item = (&'s Event, &'s Payload)>,
+    dictionaries: &PgDictionaries,
 ) -> PgQuery<'s> {
     let (mut ids, mut headers, mut digests) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut bodies, mut unpacked) = (Vec::new(), Vec::new());
-    for (id, payload) in rows {
+    let (mut plain, mut unpacked, mut packed, mut used) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for (event, payload) in rows {
         let text = row::headers_cell(&payload.headers);
-        let packed = CompressedBody::of(&payload.body);
-        ids.push(PgUuid(id));
+        let body = dictionaries.pack(event, &payload.body);
+        ids.push(PgUuid(event.id));
         digests.push(PgBytes32(Digest::of(text.as_bytes()).0));
         headers.push(text);
-        unpacked.push(packed.unpacked());
-        bodies.push(packed.into_bytes());
+        unpacked.push(body.unpacked());
+        let dictionary = body.dictionary().map(|dictionary| dictionary.0);
+        let bytes = body.into_bytes();
+        let (without, with) = if dictionary.is_some() { (None, Some(bytes)) } else { (Some(bytes), None) };
+        plain.push(without);
+        packed.push(with);
+        used.push(dictionary);
     }
-    ask!(PUT_PAYLOADS, ids, headers, digests, bodies, unpacked)
+    let held: Vec<i64> = used.iter().flatten().copied().collect::<BTreeSet<_>>().into_iter().collect();
+    if held.is_empty() {
+        return ask!(PUT_PAYLOADS, ids, headers, digests, plain, unpacked);
+    }
+    ask!(PUT_PACKED, ids, headers, digests, plain, unpacked, packed, used, held)
+}
+
+/// Does one of these statements pack with a dictionary?
+pub(super) fn use_dictionaries(asks: &[PgQuery<'_>]) -> bool {
+    asks.iter().any(|ask| ask.sql == PUT_PACKED)
 }

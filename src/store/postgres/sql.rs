@@ -10,6 +10,7 @@
 //! written, and the event's revision tells.
 
 use super::batch_writes;
+use super::dictionaries::PgDictionaries;
 use super::error;
 use super::error::PgCommitStage;
 use super::pool::{ANSWER_TIME, PgConn, PgError, SESSION, ask};
@@ -44,6 +45,7 @@ pub(super) async fn write(
     link: &mut PgConn,
     swap: &ConditionalWrite,
     bound: &BoundStatement,
+    dictionaries: &PgDictionaries,
 ) -> Result<SqlWriteReport, StoreError> {
     let before = |failed: PgError| failed.classify(PgCommitStage::Before);
     begin_anew(link).await.map_err(before)?;
@@ -65,11 +67,13 @@ pub(super) async fn write(
     let mut asks = Vec::new();
     drop_events(&effect, &mut asks);
     put_cells(&effect, &locked, &mut asks);
-    put_events(&effect, &mut asks);
+    put_events(&effect, dictionaries, &mut asks);
     asks.push(write::heed());
     match link.query_all(&asks).await {
         Ok(_) => {}
-        Err(failed) if failed.is_contention() => return undone(link, SqlWriteOutcome::Changed).await,
+        Err(failed) if failed.is_contention() || write::doubts(&failed, &asks, dictionaries) => {
+            return undone(link, SqlWriteOutcome::Changed).await;
+        }
         Err(failed) => return Err(write::refused(&failed).unwrap_or_else(|| before(failed))),
     }
     if let Err(swapped) = run(link, bound).await {

@@ -3,9 +3,10 @@
 
 use super::batch_writes::EventWrites;
 use super::data_loss::PgDataLossDetector;
+use super::dictionaries::PgDictionaries;
 use super::error::PgCommitStage;
 use super::pool::{PgConn, PgError, ask};
-use super::queries;
+use super::queries::{self, payloads};
 use super::read::{CLOCK, told};
 use super::rows::{self, PgEventWrite, PgUuid};
 use super::write::ROLLBACK;
@@ -16,7 +17,7 @@ use crate::store::clock::StoreClock;
 use crate::store::copy::CopyLockCheck;
 use crate::store::optimistic::txn::new_version;
 use crate::store::row::columns;
-use crate::store::{StartDueRequest, StartDueResult, StoreError};
+use crate::store::{StartDueRequest, StartDueResult, StoreError, StoredValue};
 
 /// Only events are locked, without waiting: so there can be no deadlock with transactions that take locks in the usual
 /// order. `part` is given twice, as in `queries.rs`.
@@ -29,9 +30,13 @@ const HOLD: &str = concat!(
 
 /// Payloads read along with the started events, instead of one by one afterwards. A transaction that writes a payload
 /// locks its event first, so these cannot change before the commit.
-const SMALL_PAYLOADS: &str = "select p.event, p.headers, p.headers_digest, p.body, p.unpacked, e.body_digest \
-     from {schema}.payloads p join {schema}.events e on e.id = p.event \
-     where p.event = any($1) and octet_length(p.body) <= $2::bigint and coalesce(p.unpacked, 0) <= $2::bigint";
+const SMALL_PAYLOADS: &str = concat!(
+    "select p.event, p.headers, p.headers_digest, p.body, p.unpacked, e.body_digest, p.packed, p.dictionary from ",
+    payloads!(
+        "event = any($1) and coalesce(octet_length(body), 0) <= $2::bigint and coalesce(unpacked, 0) <= $2::bigint"
+    ),
+    " join {schema}.events e on e.id = p.event"
+);
 /// The largest body, compressed and uncompressed, that is read along.
 const BROUGHT_ALONG_MAX: i64 = 64 << 10;
 
@@ -41,6 +46,7 @@ pub(super) async fn start_due(
     starts: &StartDueRequest,
     clock: &StoreClock,
     fence: &PgDataLossDetector,
+    dictionaries: &PgDictionaries,
 ) -> Result<StartDueResult, StoreError> {
     let (was, rows) = match hold(link, starts, clock).await {
         Ok(held) => held,
@@ -61,7 +67,9 @@ pub(super) async fn start_due(
         Ok(answers) => {
             let payloads = answers[0].iter().filter_map(|row| {
                 let PgUuid(id) = row.try_get(0).ok()?;
-                Some((id, queries::unpacked(row, 1).ok()?))
+                let found = queries::unpacked(row, 1, dictionaries).ok()?;
+                // It may be packed with a dictionary that is not known here: it is read by itself, together with that.
+                (found != StoredValue::Damaged).then_some((id, found))
             });
             let payloads = payloads.collect();
             let events: Vec<Event> = rows.into_iter().map(|row| row.event).collect();

@@ -1,5 +1,6 @@
 //! A server that hangs: it accepts connections and bytes, responds a given number of times, and then stays silent.
 
+use super::dictionaries::PgDictionaries;
 use super::pool::{ANSWER_TIME, PgConnPurpose, PgPool, PgSessionMode};
 use super::sql;
 use super::url::PostgresUrl;
@@ -42,7 +43,7 @@ async fn run(pool: &PgPool) -> Result<(), StoreError> {
         SqlTemplate::parse("select :delivery", SqlDialect::Postgres, Duration::from_secs(1)).expect("a statement");
     let bound = Arc::new(statement).bind(&making().made(Timestamp(0)).event, &Payload::default());
     let mut lent = pool.lend(PgConnPurpose::Effect).await?;
-    sql::write(lent.link(), &ConditionalWrite::default(), &bound).await.map(drop)
+    sql::write(lent.link(), &ConditionalWrite::default(), &bound, &PgDictionaries::default()).await.map(drop)
 }
 
 #[tokio::test]

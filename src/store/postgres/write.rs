@@ -11,10 +11,11 @@
 //! inserting it: other transactions that want it wait for our commit.
 
 use super::batch_writes::{BatchWrites, EventWrites, ReceiptWrite};
+use super::dictionaries::PgDictionaries;
 use super::error::PgCommitStage;
 use super::pool::{PgConn, PgError, PgParam, PgQuery, ask};
 use super::rows::{PgBytes32, PgEventWrite, PgRawCell, PgUuid, column, counter, small, text};
-use super::{batch_writes, queries, retention, rows};
+use super::{batch_writes, dictionaries, queries, retention, rows};
 use crate::decide::event::Receipt;
 use crate::decide::id::{EventId, Key};
 use crate::decide::ledger::KeyOwner;
@@ -25,7 +26,7 @@ use crate::store::{ChangeHint, DuplicateSighting, StoreError, copy, row};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use tokio_postgres::error::SqlState;
 
-const BEGIN: &str = "begin";
+pub(super) const BEGIN: &str = "begin";
 pub(super) const COMMIT: &str = "commit";
 pub(super) const ROLLBACK: &str = "rollback";
 
@@ -72,6 +73,8 @@ const DROP_BESIDE: &str = "with a as (delete from {schema}.keys where event = an
      b as (delete from {schema}.payloads where event = any($1)), c as (delete from {schema}.receipts where event = any($1)), \
      d as (delete from {schema}.attempts where event = any($1)), e as (delete from {schema}.output where event = any($1)), \
      f as (delete from {schema}.sightings where event = any($1)) delete from {schema}.duplicates where event = any($1)";
+/// Before a body takes the place of another: nothing is left of that, nor of how it was packed.
+const DROP_PAYLOADS: &str = "delete from {schema}.payloads where event = any($1)";
 const DROP_BODIES: &str = "with a as (delete from {schema}.payloads where event = any($1)), \
      b as (delete from {schema}.receipts where event = any($1)), c as (delete from {schema}.output where event = any($1)) \
      update {schema}.events set body = false where id = any($1)";
@@ -96,13 +99,14 @@ pub(super) async fn write(
     link: &mut PgConn,
     swaps: &[ConditionalWrite],
     heeds: CopyLockCheck,
+    dictionaries: &PgDictionaries,
 ) -> Result<WriteResult, StoreError> {
     let first = batch_writes::first_seen(swaps);
-    if let Some(written) = write_at_once(link, swaps, &first, heeds).await? {
+    if let Some(written) = write_at_once(link, swaps, &first, heeds, dictionaries).await? {
         return Ok(written);
     }
     match lock(link, swaps, &first).await {
-        Ok(locked) => finish(link, swaps, locked, heeds).await,
+        Ok(locked) => finish(link, swaps, locked, heeds, dictionaries).await,
         Err(failed) if failed.is_contention() => refuse_all(link, swaps).await,
         Err(failed) => Err(failed.classify(PgCommitStage::Before)),
     }
@@ -121,6 +125,7 @@ async fn write_at_once(
     swaps: &[ConditionalWrite],
     first: &BTreeMap<RecordId, ExpectedVersion>,
     heeds: CopyLockCheck,
+    dictionaries: &PgDictionaries,
 ) -> Result<Option<WriteResult>, StoreError> {
     let mut actual = first.iter().map(|(cell, seen)| (*cell, *seen)).collect();
     let (written, effect) = batch_writes::settle(swaps, &mut actual);
@@ -129,11 +134,11 @@ async fn write_at_once(
     }
     let mut asks = vec![ask!(BEGIN)];
     put_checked(&effect, &batch_writes::expected_events(first), heeds, &mut asks);
-    put_beside(&effect, &mut asks);
+    put_beside(&effect, dictionaries, &mut asks);
     asks.push(ask!(COMMIT));
     match link.query_all(&asks).await {
         Ok(_) => Ok(Some((written, effect.hints()))),
-        Err(failed) if failed.is_contention() || has_changed(&failed) => {
+        Err(failed) if failed.is_contention() || has_changed(&failed) || doubts(&failed, &asks, dictionaries) => {
             link.query_all(&[ask!(ROLLBACK)]).await.map_err(|failed| failed.classify(PgCommitStage::Before))?;
             Ok(None)
         }
@@ -293,6 +298,7 @@ async fn finish(
     swaps: &[ConditionalWrite],
     mut locked: LockedRecords,
     heeds: CopyLockCheck,
+    dictionaries: &PgDictionaries,
 ) -> Result<WriteResult, StoreError> {
     let (written, effect) = batch_writes::settle(swaps, &mut locked.actual);
     if !written.contains(&true) {
@@ -301,13 +307,22 @@ async fn finish(
     let mut asks = Vec::new();
     drop_events(&effect, &mut asks);
     put_cells(&effect, &locked, &mut asks);
-    put_events(&effect, &mut asks);
+    put_events(&effect, dictionaries, &mut asks);
     commit(&mut asks, heeds);
     match link.query_all(&asks).await {
         Ok(_) => Ok((written, effect.hints())),
-        Err(failed) if failed.is_contention() => refuse_all(link, swaps).await,
+        Err(failed) if failed.is_contention() || doubts(&failed, &asks, dictionaries) => refuse_all(link, swaps).await,
         Err(failed) => Err(not_committed(failed)),
     }
+}
+
+/// Has the batch failed because of its dictionaries? Then it wrote nothing, and is packed again without them.
+pub(super) fn doubts(failed: &PgError, asks: &[PgQuery<'_>], dictionaries: &PgDictionaries) -> bool {
+    let doubts = rows::use_dictionaries(asks) && dictionaries::is_unusable(failed);
+    if doubts {
+        dictionaries.doubt(failed);
+    }
+    doubts
 }
 
 fn put_keys<'s>(sql: &'static str, keys: impl Iterator<Item = (Key, &'s KeyOwner)>) -> PgQuery<'s> {
@@ -392,7 +407,7 @@ fn rows_of<'s>(effect: &'s BatchWrites<'s>) -> (Vec<PgEventWrite<'s>>, Vec<PgEve
 }
 
 /// Writes events and their related rows.
-pub(super) fn put_events<'s>(effect: &'s BatchWrites<'s>, asks: &mut Vec<PgQuery<'s>>) {
+pub(super) fn put_events<'s>(effect: &'s BatchWrites<'s>, dictionaries: &PgDictionaries, asks: &mut Vec<PgQuery<'s>>) {
     let (new, changed) = rows_of(effect);
     if !new.is_empty() {
         asks.push(rows::insert_events(&new));
@@ -400,11 +415,11 @@ pub(super) fn put_events<'s>(effect: &'s BatchWrites<'s>, asks: &mut Vec<PgQuery
     if !changed.is_empty() {
         asks.push(rows::update_events(&changed));
     }
-    put_beside(effect, asks);
+    put_beside(effect, dictionaries, asks);
 }
 
 /// Writes the rows that are related to events.
-fn put_beside<'s>(effect: &'s BatchWrites<'s>, asks: &mut Vec<PgQuery<'s>>) {
+fn put_beside<'s>(effect: &'s BatchWrites<'s>, dictionaries: &PgDictionaries, asks: &mut Vec<PgQuery<'s>>) {
     let of = |pick: fn(&EventWrites<'s>) -> bool| {
         effect.events.iter().filter(|(_, fate)| pick(fate)).map(|(id, _)| PgUuid(*id)).collect::<Vec<_>>()
     };
@@ -415,10 +430,12 @@ fn put_beside<'s>(effect: &'s BatchWrites<'s>, asks: &mut Vec<PgQuery<'s>>) {
     let fixed: Vec<_> = effect.events.values().filter_map(|fate| fate.fixed).collect();
     if !fixed.is_empty() {
         asks.push(rows::replace_bodies(&fixed));
+        asks.push(ask!(DROP_PAYLOADS, fixed.iter().map(|event| PgUuid(event.id)).collect::<Vec<_>>()));
     }
     if effect.events.values().any(|fate| fate.payload.is_some()) {
-        let payloads = effect.events.iter().filter_map(|(id, fate)| Some((*id, fate.payload?)));
-        asks.push(rows::put_payloads(payloads));
+        let event = |fate: &EventWrites<'s>| fate.fixed.or(fate.row.map(|(row, _)| &row.event));
+        let payloads = effect.events.values().filter_map(|fate| Some((event(fate)?, fate.payload?)));
+        asks.push(rows::put_payloads(payloads, dictionaries));
     }
     let shed: Vec<_> = effect.events.iter().filter(|(_, fate)| fate.shed).map(|(id, _)| PgUuid(*id)).collect();
     if !shed.is_empty() {

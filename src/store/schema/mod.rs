@@ -158,9 +158,14 @@ pub fn latest(known: &[Migration]) -> u32 {
 /// May this binary work with a store that has these migrations? A store may be ahead if each of its newer versions
 /// permits it: nodes are upgraded one by one.
 pub fn fits(known: &[Migration], applied: &[AppliedMigration]) -> Result<(), MigrationRejection> {
+    fits_from(latest(known), known, applied)
+}
+
+/// The same for a binary that also works without the versions after `needed`.
+pub fn fits_from(needed: u32, known: &[Migration], applied: &[AppliedMigration]) -> Result<(), MigrationRejection> {
     unchanged(known, applied)?;
-    let (store, ours) = (version(applied), latest(known));
-    if store < ours { Err(MigrationRejection::Older { store, ours }) } else { Ok(()) }
+    let store = version(applied);
+    if store < needed { Err(MigrationRejection::Older { store, ours: needed }) } else { Ok(()) }
 }
 
 /// The migrations from the current version up to `to`, or to the newest.
@@ -254,6 +259,13 @@ mod tests {
         check(&["A", "B", "C"], &Ok(()));
         check(&["A", "B", "C", "D"], &Err(MigrationRejection::Newer { store: 4, oldest: 3, ours: 2 }));
         check(&["A"], &Err(MigrationRejection::Older { store: 1, ours: 2 }));
+    }
+
+    #[test]
+    fn a_binary_that_works_without_its_newest_version_accepts_a_store_that_lacks_it() {
+        assert_eq!(fits_from(1, KNOWN, &applied(&["A"])), Ok(()));
+        assert_eq!(fits_from(1, KNOWN, &applied(&["A", "B"])), Ok(()));
+        assert_eq!(fits_from(1, KNOWN, &[]), Err(MigrationRejection::Older { store: 0, ours: 1 }));
     }
 
     #[test]

@@ -11,6 +11,7 @@ pub use schema_name::SchemaName;
 
 use super::{AppliedMigration, Migration, MigrationRejection, MigrationStatus};
 use crate::decide::time::{Duration, Timestamp};
+use crate::store::postgres::pack_all_anew;
 use std::fmt;
 use std::time::Instant;
 use tokio_postgres::error::SqlState;
@@ -74,7 +75,20 @@ pub const MIGRATIONS: &[Migration] = &[
         down: include_str!("postgres/0008_what_was_signed_and_who_retries.down.sql"),
         oldest: 7,
     },
+    Migration {
+        version: DICTIONARIES,
+        name: "dictionaries",
+        up: include_str!("postgres/0009_dictionaries.up.sql"),
+        down: include_str!("postgres/0009_dictionaries.down.sql"),
+        oldest: 9,
+    },
 ];
+
+/// The version that packs bodies with dictionaries. Nodes of earlier versions cannot read such bodies, and nodes of this one
+/// work without it: so a new store has it, and an existing one gets it by `hookonce migrate up` alone.
+pub const DICTIONARIES: u32 = 9;
+/// The newest version that every node needs, and applies when it starts.
+pub const NEEDED: u32 = DICTIONARIES - 1;
 
 const MAKE_LOG: &str = "create table if not exists schema_migrations (
     version    integer not null primary key,
@@ -177,6 +191,40 @@ pub async fn applied(db: &Client, schema: &SchemaName) -> Result<Vec<AppliedMigr
     Ok(db.query(&sql, &[]).await?.into_iter().map(one).collect())
 }
 
+/// Which version to migrate up to.
+#[derive(Clone, Copy)]
+enum UpTarget {
+    /// This one, or the newest.
+    Version(Option<u32>),
+    /// What a node needs when it starts; of a new store the newest.
+    Start,
+}
+
+impl UpTarget {
+    fn way(self, applied: &[AppliedMigration]) -> Result<Vec<&'static Migration>, MigrationRejection> {
+        let to = match self {
+            Self::Version(to) => to,
+            Self::Start => (!applied.is_empty()).then_some(NEEDED),
+        };
+        super::way_up(MIGRATIONS, applied, to)
+    }
+}
+
+/// May this binary work with a store that has these migrations?
+pub fn fits(applied: &[AppliedMigration]) -> Result<(), MigrationRejection> {
+    super::fits_from(NEEDED, MIGRATIONS, applied)
+}
+
+/// The migrations that a node applies to this store when it starts.
+pub fn way_at_start(applied: &[AppliedMigration]) -> Result<Vec<&'static Migration>, MigrationRejection> {
+    UpTarget::Start.way(applied)
+}
+
+/// Has the store every version that a node needs?
+pub fn is_complete(standings: &[MigrationStatus]) -> bool {
+    standings.iter().all(|one| one.applied_at.is_some() || one.version > NEEDED)
+}
+
 /// The status of every version.
 pub async fn status(db: &Client, schema: &SchemaName) -> Result<Vec<MigrationStatus>, PgMigrationError> {
     Ok(super::standings(MIGRATIONS, &applied(db, schema).await?))
@@ -188,8 +236,21 @@ pub async fn up(
     schema: &SchemaName,
     to: Option<u32>,
 ) -> Result<Vec<&'static Migration>, PgMigrationError> {
+    up_with(db, schema, UpTarget::Version(to)).await
+}
+
+/// Migrates a new store up to the newest version, and another one to the version that a node needs.
+pub async fn up_at_start(db: &mut Client, schema: &SchemaName) -> Result<Vec<&'static Migration>, PgMigrationError> {
+    up_with(db, schema, UpTarget::Start).await
+}
+
+async fn up_with(
+    db: &mut Client,
+    schema: &SchemaName,
+    to: UpTarget,
+) -> Result<Vec<&'static Migration>, PgMigrationError> {
     // Nodes with nothing to do do not wait for the lock.
-    if super::way_up(MIGRATIONS, &applied(db, schema).await?, to)?.is_empty() {
+    if to.way(&applied(db, schema).await?)?.is_empty() {
         return Ok(Vec::new());
     }
     db.batch_execute(LOCK).await?;
@@ -201,9 +262,9 @@ pub async fn up(
 async fn up_alone(
     db: &mut Client,
     schema: &SchemaName,
-    to: Option<u32>,
+    to: UpTarget,
 ) -> Result<Vec<&'static Migration>, PgMigrationError> {
-    let way = super::way_up(MIGRATIONS, &applied(db, schema).await?, to)?;
+    let way = to.way(&applied(db, schema).await?)?;
     if !way.is_empty() {
         make_schema(db, schema).await?;
     }
@@ -315,7 +376,10 @@ async fn down_alone(
 ) -> Result<Vec<&'static Migration>, PgMigrationError> {
     let way = super::way_down(MIGRATIONS, &applied(db, schema).await?, to)?;
     for migration in &way {
-        let tx = begin(db, schema).await?;
+        let mut tx = begin(db, schema).await?;
+        if migration.version == DICTIONARIES {
+            pack_all_anew(&mut tx).await?;
+        }
         tx.batch_execute(migration.down).await?;
         tx.execute("delete from schema_migrations where version = $1", &[&migration.version.cast_signed()]).await?;
         tx.commit().await?;
@@ -326,6 +390,27 @@ async fn down_alone(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_creates_a_store_with_dictionaries_and_adds_none_to_a_store_that_is_there() {
+        let check = |has: u32, expected: u32| {
+            let one = |migration: &Migration| AppliedMigration {
+                version: migration.version,
+                name: migration.name.into(),
+                checksum: migration.checksum(),
+                applied_at: Timestamp(1),
+                oldest: Some(migration.oldest),
+            };
+            let applied: Vec<_> = MIGRATIONS.iter().filter(|one| one.version <= has).map(one).collect();
+            let way = way_at_start(&applied).expect("there is a way");
+            assert_eq!(way.last().map_or(has, |last| last.version), expected);
+            assert_eq!(fits(&applied).is_ok(), has >= NEEDED);
+        };
+        check(0, 9);
+        check(7, 8);
+        check(8, 8);
+        check(9, 9);
+    }
 
     #[test]
     fn the_relations_of_a_store_are_read_from_its_migrations() {
