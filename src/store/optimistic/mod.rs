@@ -351,7 +351,11 @@ impl<B: VersionedBackend> Store for B {
         Box::pin(async move {
             let rules = OptimisticRunner(self);
             rules.write_clock().await;
-            rules.sweep(&keeps, limit).await
+            let freed = rules.sweep(&keeps, limit).await?;
+            if !freed.fills(limit) {
+                self.sweep_dictionaries(keeps).await.map_err(|error| SweepError { freed, error })?;
+            }
+            Ok(freed)
         })
     }
 
@@ -380,14 +384,21 @@ impl<B: VersionedBackend> Administer for B {
     fn remove_all(&self, ids: Vec<EventId>) -> StoreFuture<'_, Vec<RemovalResult>> {
         Box::pin(async move {
             let mut removals = Vec::with_capacity(ids.len());
+            self.remove_dictionaries_of_events(ids.clone()).await?;
             for some in ids.chunks(self.swept_at_once(ids.len())) {
                 let cells = |id: &EventId| vec![RecordId::Event(*id)];
                 let gone =
                     OptimisticRunner(self).run(some, cells, |draft, id, now| ledger::remove(draft, *id, now)).await?;
                 removals.extend(gone);
             }
+            // Another node may just have chosen the body of one of them. Of an event that is gone no node can.
+            self.remove_dictionaries_of_events(ids).await?;
             removals.into_iter().map(|removal| removal.ok_or_else(contended)).collect()
         })
+    }
+
+    fn remove_dictionaries(&self, source: String) -> StoreFuture<'_, ()> {
+        self.remove_dictionaries_of_source(source)
     }
 
     fn import(&self, keys: Vec<Key>) -> StoreFuture<'_, ImportCounts> {

@@ -9,7 +9,8 @@ use crate::decide::sql_template::BoundStatement;
 use crate::decide::store_clock::AgreedClock;
 use crate::decide::time::Timestamp;
 use crate::decide::transition::AttemptRecord;
-use crate::store::{BatchStart, DueEvents, DueQuery, DuplicateSighting, StoreBackend, StoreFuture};
+use crate::store::{BatchStart, DueEvents, DueQuery, DuplicateSighting, RetentionPolicies, StoreBackend, StoreFuture};
+use std::sync::Arc;
 
 /// One atomic write, applied only if every record is still as expected.
 #[derive(Clone, Debug, Default)]
@@ -117,6 +118,22 @@ pub trait VersionedBackend: StoreBackend {
     /// How many of `many` deletions go into one write: few, where everything else waits for it.
     fn swept_at_once(&self, _many: usize) -> usize {
         usize::MAX
+    }
+
+    /// Removes what is kept of old bodies to compress others, in stores that keep such: what is older than these policies
+    /// permit, and what no body needs any more.
+    fn sweep_dictionaries(&self, _: Arc<RetentionPolicies>) -> StoreFuture<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// Removes what is kept of the bodies of these events to compress others. The others stay.
+    fn remove_dictionaries_of_events(&self, _: Vec<EventId>) -> StoreFuture<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// The same for all bodies of a source.
+    fn remove_dictionaries_of_source(&self, _: String) -> StoreFuture<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
     }
 
     /// See [`Store::due`](crate::store::Store::due). Includes unreadable events, as dead of `damaged`.
