@@ -113,6 +113,18 @@ impl BodyPacker {
         self.sources.retain(|_, known| known.current.as_ref().is_none_or(|current| current.id != dictionary));
     }
 
+    /// The dictionary that bodies of this source are packed with.
+    #[cfg(feature = "shared-store")]
+    pub(in crate::store) fn current(&self, source: &str) -> Option<DictionaryId> {
+        self.sources.get(source)?.current.as_ref().map(|current| current.id)
+    }
+
+    /// Forgets what is known of this source.
+    #[cfg(feature = "shared-store")]
+    pub(in crate::store) fn forget_source(&mut self, source: &str) {
+        self.sources.remove(source);
+    }
+
     /// Forgets everything, because a transaction that may have changed it was rolled back.
     pub(in crate::store) fn clear(&mut self) {
         self.sources.clear();
