@@ -8,6 +8,7 @@ use hookonce::decide::id::EventId;
 use hookonce::decide::ledger::RetentionPolicies;
 use hookonce::decide::source::{Keep, Retention};
 use hookonce::decide::time::Duration;
+use hookonce::internals::cli::migrate;
 use hookonce::store::clock::StoreClock;
 use hookonce::store::conformance::making;
 use hookonce::store::copy;
@@ -410,4 +411,31 @@ async fn a_copy_from_redis_and_into_it_brings_bodies_that_are_packed_with_dictio
     let [1, 1, needed] = counts(&mut target.client()) else { panic!("{:?}", counts(&mut target.client())) };
     assert!(needed > 0, "{needed}");
     check(&open(&target, &clock).await, &each).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_migrate_down_no_body_on_redis_needs_a_dictionary() {
+    let server = Server::start();
+    let clock = StoreClock::manual(START);
+    let node = open(&server, &clock).await;
+    let each = claim_all(&node, 0..100, true).await;
+    let Ok(StoreUrl::Redis(url)) = StoreUrl::parse(&server.url("a"), Path::new("")) else { panic!() };
+    let mut db = server.client();
+    let refused = async |to| migrate::redis::down(&url, to, &mut Vec::new()).await.unwrap_err().to_string();
+    assert!(refused(8).await.contains("has no schema"));
+    assert!(refused(7).await.contains("a node is running"));
+    assert_eq!(counts(&mut db), [1, 1, 91]);
+    drop(node);
+    let mut out = Vec::new();
+    while let Err(error) = migrate::redis::down(&url, 7, &mut out).await {
+        assert!(error.to_string().contains("a node is running"), "{error}");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    assert_eq!(out, b"every body is compressed as 0.1.0 reads it; dictionaries removed: 1\n");
+    assert_eq!(counts(&mut db), [0, 0, 0]);
+    for key in keys_of(&mut db, "b") {
+        let head: Vec<u8> = get(&mut db, &[b"GETRANGE", &key, b"0", b"0"]);
+        assert_eq!(head, [3], "as the first release begins a payload");
+    }
+    check(&open(&server, &clock).await, &each).await;
 }

@@ -19,7 +19,7 @@ use super::codec::dictionary_name;
 use super::key_names::RedisKeyKind;
 use super::read::{bytes, list, number, pairs};
 use super::script_args::{AdoptionSeen, DICTIONARY_IN_USE, ScriptArgs};
-use super::{RedisInner, odd_answer};
+use super::{RedisInner, RedisStore, odd_answer};
 use crate::decide::body_dictionary::{self, DICTIONARIES_OF_SOURCE_MAX, DictionaryAge};
 use crate::decide::event::Event;
 use crate::decide::id::EventId;
@@ -488,5 +488,12 @@ impl RedisInner {
             self.send(words).await?;
         }
         Ok(())
+    }
+}
+
+impl RedisStore {
+    /// Packs all bodies without dictionaries, which earlier versions do not know; returns how many dictionaries there were.
+    pub(crate) async fn pack_without_dictionaries(&self) -> StoreResult<u64> {
+        self.core.remove_dictionaries(|_| true).await
     }
 }
