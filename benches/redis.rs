@@ -148,6 +148,45 @@ async fn bytes_per_kept_key() {
     println!("{bytes:.0} bytes of memory per event without a body, {:.0} per key", bytes / 2.0);
 }
 
+/// A registry's deliveries of pushes: those of one storm, each with a time, an id and a digest of its own.
+fn push(n: usize) -> Vec<u8> {
+    let storm = include_str!("../tests/payloads/storm_tags.jsonl");
+    let line = storm.lines().nth(n % 5).unwrap();
+    let line: serde_json::Value = serde_json::from_str(line).unwrap();
+    let digest = hex::encode(Digest::of(&n.to_be_bytes()).0);
+    let own = format!("{{\"version\":{{\"id\":{},\"name\":\"sha256:{digest}\"}},", 10_452_243 + 7 * n);
+    line["body"].as_str().unwrap().replacen('{', &own, 1).into_bytes()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "prints figures; MANY is how many events"]
+async fn bytes_per_kept_body() {
+    let many: usize = std::env::var("MANY").map_or(20_000, |many| many.parse().unwrap());
+    let server = Server::inside(tempfile::tempdir_in(".").unwrap(), &server::redis(), &[]);
+    let store = Arc::new(open(&server).await);
+    let mut client = server.client();
+    let mut usage = |name: &[u8]| -> f64 { redis::cmd("MEMORY").arg("USAGE").arg(name).query(&mut client).unwrap() };
+    let first = batch(&store, 0, Some(push));
+    store.claim(first.clone()).await.unwrap();
+    let of = |new: &NewEvent| [b"{bench}b", &new.event.id.0[..]].concat();
+    let alone = first.iter().map(|new| usage(&of(new))).sum::<f64>() / BATCH as f64;
+    let (before, mut packed) = (memory(&server), 0.0);
+    for from in (BATCH..many).step_by(BATCH) {
+        let next = batch(&store, from, Some(push));
+        store.claim(next.clone()).await.unwrap();
+        packed = next.iter().map(|new| usage(&of(new))).sum::<f64>() / BATCH as f64;
+    }
+    let events = (many.div_ceil(BATCH) - 1) as f64 * BATCH as f64;
+    let lists: Vec<Vec<u8>> = redis::cmd("KEYS").arg("{bench}l*").query(&mut server.client()).unwrap();
+    let lists: f64 = lists.iter().map(|list| usage(list)).sum();
+    println!("bodies of {} bytes: {alone:.0} bytes of memory each alone, {packed:.0} with a dictionary", push(0).len());
+    println!(
+        "its list: {:.1} bytes per event; all of an event: {:.0}",
+        lists / events,
+        (memory(&server) - before) / events
+    );
+}
+
 /// What `MANY` (16,000) requests cost through the batcher, `TURNS` (3) times each.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "prints figures"]

@@ -1,8 +1,11 @@
-//! `hookonce migrate`: `status`, `up` and `down` for the schema of a store; `copy` and `reopen` to move a store.
+//! `hookonce migrate`: `status`, `up` and `down` for the schema of a store, on Redis `down` alone; `copy` and `reopen` to
+//! move a store.
 
 pub mod copy;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(feature = "redis")]
+pub mod redis;
 
 use crate::cli::error::CommandError;
 use crate::config::{self, EnvLookup, MigrationMode, SecretRequirement, StoreAddress};

@@ -465,6 +465,14 @@ fn migrate(
                 }
             })
         }
+        #[cfg(feature = "redis")]
+        Ok((StoreAddress::Redis(url), _)) => match way {
+            MigrateCommand::Down { to, .. } => {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+                runtime.block_on(migrate::redis::down(&url, *to, out))
+            }
+            _ => Err(migrate::MigrateError::server(format!("{url} has no schema"))),
+        },
         Ok((other, _)) => Err(migrate::MigrateError::server(format!("{other} has no schema"))),
         Err(why) => {
             print_error(format!("error: {why}"));

@@ -114,13 +114,13 @@ impl BodyPacker {
     }
 
     /// The dictionary that bodies of this source are packed with.
-    #[cfg(feature = "postgres")]
+    #[cfg(feature = "shared-store")]
     pub(in crate::store) fn current(&self, source: &str) -> Option<DictionaryId> {
         self.sources.get(source)?.current.as_ref().map(|current| current.id)
     }
 
     /// Forgets what is known of this source.
-    #[cfg(feature = "postgres")]
+    #[cfg(feature = "shared-store")]
     pub(in crate::store) fn forget_source(&mut self, source: &str) {
         self.sources.remove(source);
     }

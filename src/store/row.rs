@@ -253,6 +253,14 @@ pub(in crate::store) enum DamageRecorded {
 }
 
 impl DecodedRow {
+    /// The row, or what is left of it.
+    #[cfg(feature = "redis")]
+    pub(in crate::store) fn row(&self) -> &EventRow {
+        match self {
+            Self::Whole(row) | Self::Damaged(row, _) => row,
+        }
+    }
+
     /// The event, for reads that do not act on damage.
     pub(in crate::store) fn event(self) -> Event {
         match self {

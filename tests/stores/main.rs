@@ -58,6 +58,8 @@ mod random_history;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "redis")]
+mod redis_dictionaries;
+#[cfg(feature = "redis")]
 mod redis_ends;
 #[cfg(feature = "redis")]
 mod redis_faults;

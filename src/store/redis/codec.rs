@@ -1,5 +1,6 @@
 //! Encoding and decoding of stored values. What cannot be decoded is `None`, or a damaged event: never another value.
 
+use super::dictionaries::DictionaryOrigin;
 use crate::decide::claim::{MatchedBy, Payload};
 use crate::decide::event::Receipt;
 use crate::decide::id::{DeliveryIdDigest, Digest, EventId};
@@ -9,7 +10,7 @@ use crate::decide::store_clock::{AgreedClock, LeaseExtension};
 use crate::decide::time::{Duration, Timestamp};
 use crate::decide::transition::AttemptRecord;
 use crate::store::compression;
-use crate::store::compression::CompressedBody;
+use crate::store::compression::{BodyDictionary, CompressedBody, DictionaryId};
 use crate::store::inspect::QuarantinedMessage;
 use crate::store::optimistic::RecordVersion;
 use crate::store::row;
@@ -21,6 +22,9 @@ const NULL: u8 = 0;
 const NUMBER: u8 = 1;
 const TEXT: u8 = 2;
 const BYTES: u8 = 3;
+/// Begins a payload whose body is packed with a dictionary: the dictionary's name follows, then the payload as it is
+/// without one. The first release calls such a payload damaged. `write.lua` knows this byte, too.
+const WITH_DICTIONARY: u8 = 4;
 
 /// Writes one Redis record: its cells, each with its type, one after another.
 #[derive(Default)]
@@ -70,6 +74,13 @@ impl RedisRecordEncoder {
             EventCell::Text(text) => self.text(text),
             EventCell::Bytes(bytes) => self.bytes(bytes),
         }
+    }
+
+    fn payload(&mut self, headers_digest: &[u8], headers: &str, body: &CompressedBody<'_>) {
+        self.bytes(headers_digest);
+        self.text(headers);
+        self.maybe(body.unpacked(), Self::number);
+        self.bytes(body.bytes());
     }
 
     fn maybe<T>(&mut self, cell: Option<T>, write: impl FnOnce(&mut Self, T)) {
@@ -313,15 +324,81 @@ pub(super) fn read_slot(bytes: &[u8]) -> Option<(EventId, RecordVersion)> {
 }
 
 /// Encodes headers and body.
-pub(super) fn payload(payload: &Payload) -> Vec<u8> {
-    let headers = row::headers_cell(&payload.headers);
-    let packed = CompressedBody::of(&payload.body);
+pub(super) fn payload(headers: &[(String, String)], packed: &CompressedBody<'_>) -> Vec<u8> {
+    let headers = row::headers_cell(headers);
     let mut out = RedisRecordEncoder(Vec::with_capacity(headers.len() + packed.bytes().len() + 64));
-    out.bytes(&Digest::of(headers.as_bytes()).0);
-    out.text(&headers);
-    out.maybe(packed.unpacked(), RedisRecordEncoder::number);
-    out.bytes(packed.bytes());
+    if let Some(dictionary) = packed.dictionary() {
+        out.0.push(WITH_DICTIONARY);
+        out.0.extend(dictionary_name(dictionary));
+    }
+    out.payload(&Digest::of(headers.as_bytes()).0, &headers, packed);
     out.0
+}
+
+/// A dictionary's name as bytes: the first of its digest.
+pub(super) fn dictionary_name(id: DictionaryId) -> [u8; 8] {
+    id.0.to_be_bytes()
+}
+
+/// Splits a payload into its dictionary and what it is without one.
+fn split_dictionary(bytes: &[u8]) -> (Option<DictionaryId>, &[u8]) {
+    match bytes.split_first().and_then(|(first, rest)| Some((first, rest.split_first_chunk::<8>()?))) {
+        Some((&WITH_DICTIONARY, (name, rest))) => (Some(DictionaryId(i64::from_be_bytes(*name))), rest),
+        _ => (None, bytes),
+    }
+}
+
+/// The dictionary without which the body of this payload, or of one that begins so, cannot be read.
+pub(super) fn dictionary_of(payload: &[u8]) -> Option<DictionaryId> {
+    split_dictionary(payload).0
+}
+
+/// A payload whose body, of this digest, is packed without the dictionary of which these are the copies. What is damaged
+/// stays so: without its dictionary it cannot become what the digest says.
+pub(super) fn packed_anew(payload: &[u8], digest: Option<Digest>, copies: &[BodyDictionary]) -> Vec<u8> {
+    let (_, rest) = split_dictionary(payload);
+    let mut cells = CellDecoder(rest);
+    let mut unpacked = || {
+        let (of_headers, text) = (cells.bytes()?, cells.text()?);
+        let (length, body) = (cells.maybe(CellDecoder::number)?, cells.bytes()?);
+        let with = |copy: &BodyDictionary| compression::unpack_with(body, length, Some(&copy.bytes));
+        let body = copies.iter().filter_map(with).find(|body| Some(Digest::of(body)) == digest)?;
+        let mut out = RedisRecordEncoder::default();
+        out.payload(of_headers, text, &CompressedBody::of(&body));
+        Some(out.0)
+    };
+    unpacked().unwrap_or_else(|| rest.to_vec())
+}
+
+/// Encodes a copy of a dictionary, preceded by its digest.
+pub(super) fn dictionary(dictionary: &BodyDictionary) -> Vec<u8> {
+    [&dictionary.digest.0[..], &dictionary.bytes].concat()
+}
+
+/// Decodes a copy of this dictionary of this source, if it is as it was written.
+pub(super) fn read_dictionary(id: DictionaryId, source: &str, bytes: &[u8]) -> Option<BodyDictionary> {
+    let (digest, bytes) = bytes.split_first_chunk::<32>()?;
+    BodyDictionary::stored(source, bytes, Digest(*digest)).filter(|dictionary| dictionary.id == id)
+}
+
+/// Encodes what is known of a dictionary besides its bytes.
+pub(super) fn dictionary_origin(origin: &DictionaryOrigin) -> Vec<u8> {
+    let mut out = RedisRecordEncoder::default();
+    out.text(&origin.source);
+    out.bytes(&origin.event.0);
+    out.number(origin.arrived.0);
+    out.0
+}
+
+/// Decodes it.
+pub(super) fn read_dictionary_origin(bytes: &[u8]) -> Option<DictionaryOrigin> {
+    let mut cells = CellDecoder(bytes);
+    let origin = DictionaryOrigin {
+        source: cells.text()?.into(),
+        event: EventId(cells.bytes()?.try_into().ok()?),
+        arrived: Timestamp(cells.number()?),
+    };
+    cells.0.is_empty().then_some(origin)
 }
 
 /// Encodes headers alone.
@@ -341,13 +418,23 @@ pub(super) fn read_headers(bytes: &[u8]) -> Option<Vec<(String, String)>> {
     row::headers(text).filter(|_| whole)
 }
 
-/// Decodes a payload, if it matches this digest.
-pub(super) fn read_payload(bytes: &[u8], digest: Option<Digest>) -> StoredValue<Payload> {
-    let mut cells = CellDecoder(bytes);
+/// Decodes a payload, if it matches this digest, with its dictionary if it needs one.
+pub(super) fn read_payload(
+    bytes: &[u8],
+    digest: Option<Digest>,
+    dictionary: Option<&BodyDictionary>,
+) -> StoredValue<Payload> {
+    let (needed, rest) = split_dictionary(bytes);
+    let dictionary = dictionary.filter(|dictionary| Some(dictionary.id) == needed);
+    if needed.is_some() && dictionary.is_none() {
+        return StoredValue::Damaged;
+    }
+    let mut cells = CellDecoder(rest);
     let mut read = || {
         let (of_headers, text) = (cells.bytes()?, cells.text()?);
         let unpacked = cells.maybe(CellDecoder::number)?;
-        let body = compression::unpack(cells.bytes()?, unpacked)?;
+        let with = dictionary.map(|dictionary| &*dictionary.bytes);
+        let body = compression::unpack_with(cells.bytes()?, unpacked, with)?;
         let whole = Digest::of(text.as_bytes()).0 == *of_headers && Some(Digest::of(&body)) == digest;
         let whole = whole && cells.0.is_empty();
         Some(Payload { headers: row::headers(text)?, body: body.into() }).filter(|_| whole)
@@ -489,12 +576,46 @@ mod tests {
 
     #[test]
     fn a_damaged_value_is_none() {
-        assert_eq!(read_payload(b"rot", None), StoredValue::Damaged);
+        assert_eq!(read_payload(b"rot", None, None), StoredValue::Damaged);
+        assert_eq!(read_payload(&[WITH_DICTIONARY; 40], None, None), StoredValue::Damaged);
+        assert_eq!(read_dictionary(DictionaryId(0), "source", &[0; 40]), None);
+        assert_eq!(read_dictionary_origin(&[TEXT]), None);
         assert_eq!(read_receipt(&[0; 40]), None);
         assert_eq!(read_held(b"short"), None);
         assert_eq!(read_register(&[0; 60]), None);
         assert_eq!(read_slot(&[0; 9]), None);
         assert_eq!(read_retention(b"source", &[NULL, NUMBER]), None);
+    }
+
+    #[test]
+    fn a_payload_names_its_dictionary_and_is_packed_anew_without_it() {
+        let body = |n: u32| {
+            let word = |i: u32| format!("{:08x}", i.wrapping_mul(2_654_435_761) ^ n);
+            (0..400).map(word).collect::<String>()
+        };
+        let dictionary = BodyDictionary::of("source", body(0).as_bytes());
+        let arrived = body(0) + "and its end";
+        let digest = Some(Digest::of(arrived.as_bytes()));
+        let headers = [("a".to_owned(), "b".to_owned())];
+        let packed = CompressedBody::with(arrived.as_bytes(), &dictionary);
+        let stored = payload(&headers, &packed);
+        assert!(stored.len() < 300, "{}", stored.len());
+        assert_eq!(dictionary_of(&stored), Some(dictionary.id));
+        let read = |stored: &[u8], with: Option<&BodyDictionary>| match read_payload(stored, digest, with) {
+            StoredValue::Whole(payload) => Some((payload.headers, payload.body.to_vec())),
+            StoredValue::Damaged | StoredValue::Forgotten => None,
+        };
+        let whole = Some((headers.to_vec(), arrived.clone().into_bytes()));
+        assert_eq!(read(&stored, Some(&dictionary)), whole);
+        assert_eq!(read(&stored, None), None);
+        assert_eq!(read(&stored, Some(&BodyDictionary::of("another", body(0).as_bytes()))), None);
+        let copy = super::dictionary(&dictionary);
+        assert_eq!(read_dictionary(dictionary.id, "source", &copy), Some(dictionary.clone()));
+        assert_eq!(read_dictionary(dictionary.id, "source", &copy[..copy.len() - 1]), None);
+        let anew = packed_anew(&stored, digest, std::slice::from_ref(&dictionary));
+        assert_eq!((dictionary_of(&anew), read(&anew, None)), (None, whole));
+        let damaged = packed_anew(&stored, digest, &[]);
+        assert_eq!((dictionary_of(&damaged), read(&damaged, Some(&dictionary))), (None, None));
     }
 
     proptest! {
@@ -511,7 +632,7 @@ mod tests {
         fn no_bytes_make_the_decoder_panic(bytes: Vec<u8>) {
             let _ = read_row(EventId([1; 16]), &bytes);
             let _ = (read_tried(&bytes), read_sighting(&bytes), read_receipt(&bytes), read_register(&bytes));
-            let _ = read_payload(&bytes, None);
+            let _ = (read_payload(&bytes, None, None), packed_anew(&bytes, None, &[]), read_dictionary_origin(&bytes));
         }
     }
 }

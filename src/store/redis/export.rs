@@ -191,7 +191,15 @@ impl RedisInner {
             let [row, keys_of, receipt, payload, passed] = list(strings) else { return Err(overwritten("event")) };
             let Some(row) = bytes(row) else { return Err(overwritten("list of events")) };
             let (DecodedRow::Whole(row) | DecodedRow::Damaged(row, _)) = codec::read_row(*id, row).0;
-            let payload = match payload_as_kept(Some(row.event.body_digest), bytes(payload), bytes(passed)) {
+            let digest = Some(row.event.body_digest);
+            let payload = match bytes(payload).and_then(codec::dictionary_of) {
+                None => payload_as_kept(digest, bytes(payload), bytes(passed), None),
+                Some(needed) => match self.dictionary_for_reading(needed, &row.event.source).await? {
+                    Some(with) => payload_as_kept(digest, bytes(payload), bytes(passed), Some(&with)),
+                    None => self.payload_of(*id).await?, // it may have been packed anew since
+                },
+            };
+            let payload = match payload {
                 StoredValue::Whole(payload) => Some(payload),
                 StoredValue::Damaged | StoredValue::Forgotten => None,
             };

@@ -3,8 +3,10 @@
 //! All keys of a store have one hash tag, so that they are in one slot of a cluster: a group or a queue may span
 //! sources, and a script may only touch one slot.
 
+use super::codec::dictionary_name;
 use crate::decide::event::Event;
 use crate::decide::id::{Digest, EventId, Key};
+use crate::store::compression::DictionaryId;
 
 /// The key names of one store.
 #[derive(Clone, Debug)]
@@ -45,6 +47,14 @@ pub(super) enum RedisKeyKind {
     Keep = b'f' as isize,
     /// Ended events of one source that have their body, by when they ended.
     Bodies = b'y' as isize,
+    /// A dictionary of bodies, preceded by its digest, which begins with its name.
+    Dictionary = b'd' as isize,
+    /// The second copy of it.
+    DictionaryCopy = b'c' as isize,
+    /// Whether it is in use, and the events whose bodies were packed with it, concatenated.
+    PackedWith = b'l' as isize,
+    /// The name of the dictionary that one source uses.
+    InUse = b'u' as isize,
 }
 
 impl RedisKeyNames {
@@ -71,6 +81,10 @@ impl RedisKeyNames {
 
     pub(super) fn event(&self, kind: RedisKeyKind, id: EventId) -> Vec<u8> {
         self.of(kind, &id.0)
+    }
+
+    pub(super) fn dictionary(&self, kind: RedisKeyKind, id: DictionaryId) -> Vec<u8> {
+        self.of(kind, &dictionary_name(id))
     }
 
     /// The prefix of the names of keys.
@@ -167,6 +181,16 @@ impl RedisKeyNames {
     /// The writers, by the count of their last write.
     pub(super) fn writers(&self) -> Vec<u8> {
         self.one("writers")
+    }
+
+    /// Every dictionary of bodies: whose body it was.
+    pub(super) fn dictionaries(&self) -> Vec<u8> {
+        self.one("dictionaries")
+    }
+
+    /// How many bodies need each of them.
+    pub(super) fn dictionary_bodies(&self) -> Vec<u8> {
+        self.one("dictionary_bodies")
     }
 
     /// The last-seen time.

@@ -24,6 +24,7 @@
 pub(crate) mod client;
 pub(crate) mod codec;
 pub(crate) mod data_loss;
+mod dictionaries;
 mod ends;
 mod export;
 pub(crate) mod key_names;
@@ -43,8 +44,8 @@ use super::optimistic;
 use super::optimistic::{ClockAccess, ConditionalWrite, ReadBatch, RecordId, VersionedBackend};
 use super::{
     BatchStart, ChangeHint, DueEvents, DueQuery, DuplicateNote, EventCounts, EventDetails, EventPage, EventQuery,
-    Inspect, SourceCount, SourceRetention, StartDueRequest, StartDueResult, StoreBackend, StoreError, StoreFuture,
-    StoreOpenError, StoredValue, SweepPace, WriteProbe,
+    Inspect, RetentionPolicies, SourceCount, SourceRetention, StartDueRequest, StartDueResult, StoreBackend,
+    StoreError, StoreFuture, StoreOpenError, StoredValue, SweepPace, WriteProbe,
 };
 use crate::decide::claim::Payload;
 use crate::decide::data_loss::{LastKnownStore, ObservedStore};
@@ -58,6 +59,7 @@ use crate::decide::time::{Duration, Timestamp};
 use ::redis::{Pipeline, Value};
 use client::{RedisClient, WriteScriptCall};
 use data_loss::RedisWriterId;
+use dictionaries::RedisDictionaries;
 use export::ScannedKeys;
 use key_names::RedisKeyNames;
 use script_args::ScriptArgs;
@@ -128,6 +130,7 @@ pub(super) struct RedisInner {
     failed: watch::Sender<Option<ErrorMessage>>,
     hints: broadcast::Sender<ChangeHint>,
     notes: Mutex<Vec<DuplicateNote>>,
+    dictionaries: RedisDictionaries,
     /// The hashes of both scripts: the one for writes that add something, and the one for those that do not.
     scripts: [String; 2],
 }
@@ -168,6 +171,7 @@ impl RedisStore {
             failed: watch::Sender::new(None),
             hints: broadcast::Sender::new(notify::HINTS_HELD),
             notes: Mutex::default(),
+            dictionaries: RedisDictionaries::default(),
             scripts: [WRITE, WRITE_ON].map(|script| ::redis::Script::new(script).get_hash().to_owned()),
         });
         core.ask(Pipeline::new()).await.map_err(|error| StoreOpenError::Temporary(ErrorMessage::of(error)))?; // reads the time
@@ -284,16 +288,21 @@ impl RedisInner {
     /// Applies conditional writes, together with the buffered notes.
     async fn swap(&self, swaps: Vec<ConditionalWrite>, heeds: CopyLockCheck) -> Result<Vec<bool>, StoreError> {
         let many = swaps.len();
+        self.learn_dictionaries(&swaps).await?;
         let mut words = ScriptArgs::new(&self.names).heeding(heeds);
         for swap in swaps {
-            words.swap(swap);
+            words.swap(swap, &self.dictionaries);
         }
+        let packed = words.packed();
         let notes = std::mem::take(&mut *self.notes());
         if !notes.is_empty() {
             words.notes(&notes);
         }
         let mut written = self.send(words).await?;
         written.truncate(many);
+        let refused = packed.into_iter().filter(|(place, _)| written.get(*place) == Some(&false));
+        self.forget_retired(refused.map(|(_, source)| source).collect()).await;
+        self.settle_trials(heeds).await;
         Ok(written)
     }
 
@@ -473,6 +482,18 @@ impl VersionedBackend for RedisStore {
         limit: usize,
     ) -> StoreFuture<'a, Vec<EventId>> {
         Box::pin(self.core.old_bodies(source, before, limit))
+    }
+
+    fn sweep_dictionaries(&self, keeps: Arc<RetentionPolicies>) -> StoreFuture<'_, ()> {
+        Box::pin(async move { self.core.sweep_dictionaries(&keeps).await })
+    }
+
+    fn remove_dictionaries_of_events(&self, events: Vec<EventId>) -> StoreFuture<'_, ()> {
+        Box::pin(async move { self.core.remove_dictionaries_of_events(&events).await })
+    }
+
+    fn remove_dictionaries_of_source(&self, source: String) -> StoreFuture<'_, ()> {
+        Box::pin(async move { self.core.remove_dictionaries_of_source(&source).await })
     }
 
     /// The server syncs once for all scripts that have come, so a batch beside another costs little.

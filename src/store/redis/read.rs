@@ -10,6 +10,7 @@ use crate::decide::id::{Digest, EventId, Key, QueueTurn};
 use crate::decide::ledger::EventRow;
 use crate::decide::limits;
 use crate::decide::time::Timestamp;
+use crate::store::compression::BodyDictionary;
 use crate::store::inspect::QuarantinedMessage;
 use crate::store::optimistic::{ExpectedVersion, GroupSlot, PARKED_READ, ReadBatch, Record, RecordId, RecordVersion};
 use crate::store::redis::read;
@@ -20,6 +21,8 @@ use std::sync::Arc;
 
 /// Ids read at a time where only some are wanted.
 pub(super) const PAGE: usize = 500;
+/// How often a payload is read whose dictionary is gone: it may just be packed anew.
+const PAYLOAD_TRIES: usize = 3;
 /// Maximum number of entries of one list read at once.
 const LOOK_MAX: usize = 10_000;
 
@@ -217,13 +220,28 @@ impl RedisInner {
     }
 
     pub(super) async fn payload_of(&self, id: EventId) -> StoreResult<StoredValue<Payload>> {
-        let mut questions = Pipeline::new();
-        let kinds = [RedisKeyKind::Event, RedisKeyKind::Payload, RedisKeyKind::Passed];
-        questions.cmd("MGET").arg(&kinds.map(|kind| self.names.event(kind, id)));
-        let (answers, _) = self.ask(questions).await?;
-        let [row, payload, passed] = answers.first().map_or(&[][..], list) else { return Ok(StoredValue::Forgotten) };
-        let digest = bytes(row).map(|row| codec::read_row(id, row).0.event().body_digest);
-        Ok(payload_as_kept(digest, bytes(payload), bytes(passed)))
+        for _ in 0..PAYLOAD_TRIES {
+            let mut questions = Pipeline::new();
+            let kinds = [RedisKeyKind::Event, RedisKeyKind::Payload, RedisKeyKind::Passed];
+            questions.cmd("MGET").arg(&kinds.map(|kind| self.names.event(kind, id)));
+            let (answers, _) = self.ask(questions).await?;
+            let [row, payload, passed] = answers.first().map_or(&[][..], list) else {
+                return Ok(StoredValue::Forgotten);
+            };
+            let event = bytes(row).map(|row| codec::read_row(id, row).0.event());
+            let needed = bytes(payload).and_then(codec::dictionary_of);
+            let source = event.as_ref().map_or("", |event| &event.source);
+            let dictionary = match needed {
+                Some(needed) => self.dictionary_for_reading(needed, source).await?,
+                None => None,
+            };
+            // Otherwise it may have been packed without its dictionary since.
+            if needed.is_none() || dictionary.is_some() {
+                let digest = event.map(|event| event.body_digest);
+                return Ok(payload_as_kept(digest, bytes(payload), bytes(passed), dictionary.as_ref()));
+            }
+        }
+        Ok(StoredValue::Damaged)
     }
 
     /// The last-seen time.
@@ -316,14 +334,15 @@ impl RedisInner {
     }
 }
 
-/// Headers and body, with the transient headers while they exist.
+/// Headers and body, with the transient headers while they exist; the body unpacked with its dictionary, if it needs one.
 pub(super) fn payload_as_kept(
     digest: Option<Digest>,
     payload: Option<&[u8]>,
     passed: Option<&[u8]>,
+    dictionary: Option<&BodyDictionary>,
 ) -> StoredValue<Payload> {
     let Some(payload) = payload else { return StoredValue::Forgotten };
-    match (codec::read_payload(payload, digest), passed.map(codec::read_headers)) {
+    match (codec::read_payload(payload, digest, dictionary), passed.map(codec::read_headers)) {
         (StoredValue::Whole(payload), Some(Some(headers))) => StoredValue::Whole(Payload { headers, ..payload }),
         (StoredValue::Whole(_), Some(None)) => StoredValue::Damaged,
         (stored, _) => stored,

@@ -3,6 +3,7 @@
 use super::codec;
 use super::data_loss;
 use super::data_loss::RedisWriterId;
+use super::dictionaries::RedisDictionaries;
 use super::ends;
 use super::key_names;
 use super::key_names::{RedisKeyKind, RedisKeyNames};
@@ -20,7 +21,11 @@ use crate::store::SourceRetention;
 use crate::store::copy::{CopyLockCheck, MARK, UnversionedCopyData};
 use crate::store::inspect::QuarantinedMessage;
 use crate::store::optimistic::{ConditionalWrite, ExpectedVersion, RecordId, RecordVersion, RecordWrite};
+use dictionaries::shed_dictionary;
 use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub(super) use dictionaries::{AdoptionSeen, DICTIONARY_IN_USE};
 
 /// The arguments of one call: the conditional writes to check and apply.
 pub(super) struct ScriptArgs<'n> {
@@ -31,6 +36,8 @@ pub(super) struct ScriptArgs<'n> {
     turn: u64,
     /// It adds something new.
     adds: bool,
+    /// The conditional writes with a body that is packed with a dictionary, and its source.
+    packed: Vec<(usize, Arc<str>)>,
     heeds: CopyLockCheck,
 }
 
@@ -52,6 +59,8 @@ struct ScriptCommand {
 macro_rules! command {
     ($($word:expr),+) => { vec![$(IntoArg::word($word)),+] };
 }
+
+mod dictionaries;
 
 /// Conversion to an argument; owned bytes are not copied.
 trait IntoArg {
@@ -104,7 +113,15 @@ fn number(number: impl std::fmt::Display) -> Vec<u8> {
 
 impl<'n> ScriptArgs<'n> {
     pub(super) fn new(names: &'n RedisKeyNames) -> Self {
-        Self { names, args: Vec::new(), swaps: 0, turn: 0, adds: false, heeds: CopyLockCheck::Nothing }
+        Self {
+            names,
+            args: Vec::new(),
+            swaps: 0,
+            turn: 0,
+            adds: false,
+            packed: Vec::new(),
+            heeds: CopyLockCheck::Nothing,
+        }
     }
 
     /// Whether it is applied while another store is being copied into this one.
@@ -117,6 +134,12 @@ impl<'n> ScriptArgs<'n> {
     /// number.
     pub(super) fn adds(&self) -> bool {
         self.adds
+    }
+
+    /// The conditional writes, by their place, with a body that is packed with a dictionary, and its source. They are not
+    /// applied if the dictionary is retired.
+    pub(super) fn packed(&self) -> Vec<(usize, Arc<str>)> {
+        self.packed.clone()
     }
 
     /// The script's KEYS.
@@ -149,14 +172,14 @@ impl<'n> ScriptArgs<'n> {
         }
     }
 
-    /// Adds a conditional write.
-    pub(super) fn swap(&mut self, swap: ConditionalWrite) {
+    /// Adds a conditional write, whose bodies are packed with these dictionaries.
+    pub(super) fn swap(&mut self, swap: ConditionalWrite, dictionaries: &RedisDictionaries) {
         let mut part = ConditionalWriteArgs::default();
         for (cell, seen) in &swap.seen {
             part.seen.extend(self.seen(cell, *seen));
         }
         for op in swap.ops {
-            self.op(&mut part, op);
+            self.op(&mut part, op, dictionaries);
         }
         self.add(part);
     }
@@ -171,7 +194,7 @@ impl<'n> ScriptArgs<'n> {
         Some([name, begins])
     }
 
-    fn op(&mut self, part: &mut ConditionalWriteArgs, op: RecordWrite) {
+    fn op(&mut self, part: &mut ConditionalWriteArgs, op: RecordWrite, dictionaries: &RedisDictionaries) {
         let names = self.names;
         self.adds |= matches!(
             op,
@@ -187,7 +210,7 @@ impl<'n> ScriptArgs<'n> {
                 let id = row.event.id;
                 part.call(command!("SET", names.event(RedisKeyKind::Event, id), codec::row(&row, version)));
                 if let Some(payload) = payload {
-                    put_payload(names, part, id, payload);
+                    self.payload(part, &row.event, payload, dictionaries);
                 }
                 places(names, part, was.as_deref(), Some(&row));
                 part.hints.extend(ChangeHint::of(was.as_deref(), &row).map(|hint| hint.bytes()));
@@ -195,6 +218,7 @@ impl<'n> ScriptArgs<'n> {
             RecordWrite::Remove(id, row) => {
                 let list = names.event(RedisKeyKind::KeysOf, id);
                 part.call(command!("FREE", list, id.0, names.key_prefix()));
+                shed_dictionary(names, part, id);
                 part.call([vec![b"DEL".to_vec()], names.all_of(id)].concat());
                 if let Some(row) = row {
                     part.call(command!("ZREM", names.of(RedisKeyKind::Bodies, row.event.source.as_bytes()), id.0));
@@ -219,7 +243,7 @@ impl<'n> ScriptArgs<'n> {
             }
             RecordWrite::FreeSlot(group) => part.call(command!("DEL", names.key(RedisKeyKind::Slot, &group))),
             RecordWrite::SetPayload(event, payload) => {
-                put_payload(names, part, event.id, payload);
+                self.payload(part, &event, payload, dictionaries);
             }
             RecordWrite::Shed(id) => part.call(command!("DEL", names.event(RedisKeyKind::Passed, id))),
             RecordWrite::SetReceipt(id, Some(receipt)) => {
@@ -244,9 +268,37 @@ impl<'n> ScriptArgs<'n> {
                 let Event { id, source, .. } = &row.event;
                 let kinds = [RedisKeyKind::Payload, RedisKeyKind::Passed, RedisKeyKind::Receipt, RedisKeyKind::Output];
                 let [payload, passed, receipt, output] = kinds.map(|kind| names.event(kind, *id));
+                shed_dictionary(names, part, *id);
                 part.call(command!("DEL", payload, passed, receipt, output));
                 part.call(command!("ZREM", names.of(RedisKeyKind::Bodies, source.as_bytes()), id.0));
             }
+        }
+    }
+
+    /// Writes a body with its permanent headers; if there are transient headers, all headers are stored beside it. A body
+    /// that is packed with a dictionary is only written while that is in use.
+    fn payload(
+        &mut self,
+        part: &mut ConditionalWriteArgs,
+        event: &Event,
+        mut payload: Payload,
+        dictionaries: &RedisDictionaries,
+    ) {
+        let names = self.names;
+        let passed = names.event(RedisKeyKind::Passed, event.id);
+        if payload.headers.iter().any(|(name, _)| is_transient_header(name)) {
+            part.call(command!("SET", passed, codec::headers(&payload.headers)));
+            payload.drop_transient_headers();
+        } else {
+            part.call(command!("DEL", passed));
+        }
+        let packed = dictionaries.pack(event, &payload.body);
+        shed_dictionary(names, part, event.id);
+        let name = names.event(RedisKeyKind::Payload, event.id);
+        part.call(command!("SET", name, codec::payload(&payload.headers, &packed)));
+        if let Some(dictionary) = packed.dictionary() {
+            part.pack_with(names, dictionary, event.id);
+            self.packed.push((self.swaps, event.source.clone()));
         }
     }
 
@@ -339,6 +391,7 @@ impl<'n> ScriptArgs<'n> {
             command!("HSET", &probe, "1", "1"),
             command!("HDEL", &probe, "1"),
             command!("LPOP", &probe),
+            command!("SETRANGE", &probe, "0", "1"),
         ] {
             part.call(command!("DEL", &probe));
             part.call(words);
@@ -434,18 +487,6 @@ fn put_quarantined(names: &RedisKeyNames, part: &mut ConditionalWriteArgs, one: 
     let (list, hash, most) = (names.quarantine(), names.quarantined(), number(limits::QUARANTINE_MAX));
     let name = key_names::message(&one.source, &one.message);
     part.call(command!("LAY", list, hash, name, codec::quarantined(one), most));
-}
-
-/// Writes a body with its permanent headers; if there are transient headers, all headers are stored beside it.
-fn put_payload(names: &RedisKeyNames, part: &mut ConditionalWriteArgs, id: EventId, mut payload: Payload) {
-    let passed = names.event(RedisKeyKind::Passed, id);
-    if payload.headers.iter().any(|(name, _)| is_transient_header(name)) {
-        part.call(command!("SET", passed, codec::headers(&payload.headers)));
-        payload.drop_transient_headers();
-    } else {
-        part.call(command!("DEL", passed));
-    }
-    part.call(command!("SET", names.event(RedisKeyKind::Payload, id), codec::payload(&payload)));
 }
 
 /// The sorted sets that an event is on: name, member and score.

@@ -50,10 +50,8 @@ impl RedisInner {
             started.push(now.event.clone());
             let (row, now) = (Some(Box::new(row)), Box::new(now));
             let put = RecordWrite::Put { was: row, row: now, version: new_version(), payload: None };
-            words.swap(ConditionalWrite {
-                seen: vec![(RecordId::Event(id), ExpectedVersion::Version(version))],
-                ops: vec![put],
-            });
+            let seen = vec![(RecordId::Event(id), ExpectedVersion::Version(version))];
+            words.swap(ConditionalWrite { seen, ops: vec![put] }, &self.dictionaries);
         }
         for (event, seen) in &others {
             words.release_hold(event, *seen);

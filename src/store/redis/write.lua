@@ -33,7 +33,7 @@ end
 
 local kinds = {
   APPEND = 'string', FREE = 'string', ZADD = 'zset', ZREM = 'zset', SADD = 'set', RPUSH = 'list', HSET = 'hash',
-  NOTE = 'hash', LAY = 'list', DROP = 'set',
+  HDEL = 'hash', SETRANGE = 'string', NOTE = 'hash', LAY = 'list', DROP = 'set', SHED = 'hash', PACK = 'string',
 }
 local checked, wrong = {}, nil
 local function check(kind, name)
@@ -48,7 +48,7 @@ end
 check('zset', KEYS[5])
 walk(function() return true end, function(_, first)
   check(kinds[ARGV[first]], ARGV[first + 1])
-  if ARGV[first] == 'LAY' then
+  if ARGV[first] == 'LAY' or ARGV[first] == 'PACK' then
     check('hash', ARGV[first + 2])
   end
 end)
@@ -102,6 +102,28 @@ function special.LAY(first)
       redis.call('HDEL', hash, redis.call('LPOP', list))
     end
   end
+end
+
+-- Changes how many bodies need a dictionary, if that is known.
+local function count_bodies(counts, dictionary, by)
+  local n = tonumber(redis.call('HGET', counts, dictionary) or '')
+  if n then
+    redis.call('HSET', counts, dictionary, string.format('%.0f', math.max(n + by, 0)))
+  end
+end
+
+-- Before a body is removed or replaced: its dictionary, if it has one, is needed by one body less.
+function special.SHED(first)
+  local head = redis.pcall('GETRANGE', ARGV[first + 2], 0, 8)
+  if type(head) == 'string' and #head == 9 and string.byte(head) == 4 then
+    count_bodies(ARGV[first + 1], string.sub(head, 2), -1)
+  end
+end
+
+-- After a body is written that is packed with a dictionary: adds its event to those of the dictionary.
+function special.PACK(first)
+  redis.call('APPEND', ARGV[first + 1], ARGV[first + 4])
+  count_bodies(ARGV[first + 2], ARGV[first + 3], 1)
 end
 
 -- Removes a name from a set, if none of its lists exists any more.
