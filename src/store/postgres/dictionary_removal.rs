@@ -25,6 +25,8 @@ use crate::decide::ledger::RetentionPolicies;
 use crate::decide::time::{Duration, Timestamp};
 use crate::store::StoreError;
 use crate::store::compression::{self, CompressedBody, DictionaryId};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Error, Row, Transaction};
 
@@ -222,6 +224,9 @@ async fn pack_these_anew(
     Ok(anew.len())
 }
 
+/// Events, bodies and lengths.
+type PackedAnewColumns<'b> = (Vec<PgUuid>, Vec<Option<&'b [u8]>>, Vec<Option<i64>>);
+
 /// A body that is packed without a dictionary.
 struct PackedAnew {
     event: PgUuid,
@@ -252,7 +257,7 @@ impl PackedAnew {
     }
 
     /// The parameters of [`PUT_ANEW`].
-    fn columns(all: &[Self]) -> (Vec<PgUuid>, Vec<Option<&[u8]>>, Vec<Option<i64>>) {
+    fn columns(all: &[Self]) -> PackedAnewColumns<'_> {
         let events = all.iter().map(|one| one.event).collect();
         let bytes = all.iter().map(|one| one.body.as_deref()).collect();
         (events, bytes, all.iter().map(|one| one.unpacked).collect())
@@ -262,9 +267,9 @@ impl PackedAnew {
 /// Packs all bodies without a dictionary, in a transaction whose `search_path` is the store's schema: earlier versions know
 /// none.
 pub(in crate::store) async fn pack_all_anew(tx: &mut Transaction<'_>) -> Result<(), Error> {
-    let unqualified = |sql: &str| sql.replace("{schema}.", "");
     tx.batch_execute(&unqualified(LOCK_ALL)).await?;
-    let (mut last, mut known) = (PgUuid(EventId([0; 16])), Vec::<(i64, Vec<Vec<u8>>)>::new()); // no event has this id
+    let mut last = PgUuid(EventId([0; 16])); // no event has this id
+    let mut known = HashMap::new();
     loop {
         let rows = tx.query(&unqualified(NEXT_OF_ALL), &[&last, &PACKED_ANEW_MAX]).await?;
         let Some(end) = rows.last() else { return Ok(()) };
@@ -272,26 +277,34 @@ pub(in crate::store) async fn pack_all_anew(tx: &mut Transaction<'_>) -> Result<
         let mut anew = Vec::with_capacity(rows.len());
         for row in &rows {
             let id: i64 = row.try_get(5)?;
-            if !known.iter().any(|(known, _)| *known == id) {
-                let mut copies = Vec::new();
-                for sql in BYTES {
-                    // What cannot be read does not end the transaction.
-                    let point = tx.savepoint("dictionary").await?;
-                    match point.query_opt(&unqualified(sql), &[&id]).await {
-                        Ok(found) => {
-                            point.commit().await?;
-                            copies.extend(found.map(|row| row.try_get(0)).transpose()?);
-                        }
-                        Err(error) if is_damage(&error) => point.rollback().await?,
-                        Err(error) => return Err(error),
-                    }
-                }
-                known.push((id, copies));
-            }
-            let copies = known.iter().find(|(known, _)| *known == id).map_or(&[][..], |(_, copies)| copies);
+            let copies = match known.entry(id) {
+                Entry::Occupied(copies) => copies.into_mut(),
+                Entry::Vacant(place) => place.insert(readable_copies(tx, id).await?),
+            };
             anew.push(PackedAnew::read(row, copies)?);
         }
         let (events, bytes, lengths) = PackedAnew::columns(&anew);
         tx.execute(&unqualified(PUT_ANEW), &[&events, &bytes, &lengths]).await?;
     }
+}
+
+fn unqualified(sql: &str) -> String {
+    sql.replace("{schema}.", "")
+}
+
+/// The copies of a dictionary. One that the server cannot read does not end the transaction.
+async fn readable_copies(tx: &mut Transaction<'_>, id: i64) -> Result<Vec<Vec<u8>>, Error> {
+    let mut copies = Vec::new();
+    for sql in BYTES {
+        let point = tx.savepoint("dictionary").await?;
+        match point.query_opt(&unqualified(sql), &[&id]).await {
+            Ok(found) => {
+                point.commit().await?;
+                copies.extend(found.map(|row| row.try_get(0)).transpose()?);
+            }
+            Err(error) if is_damage(&error) => point.rollback().await?,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(copies)
 }
