@@ -118,8 +118,9 @@ pub const LOGGED_LINES_BURST: u32 = 1000;
 pub const LOGGED_LINES_PER_SECOND: u32 = 100;
 /// Maximum size of a stored response.
 pub const RECEIPT_BYTES_MAX: usize = 1 << 20;
-/// Maximum number of claims that wait for the batcher; a further one is answered 503.
-pub const CLAIMS_WAITING_MAX: usize = 4096;
+/// Maximum number of claims that wait for the batcher; a further one is answered 503. One for each connection: a burst over
+/// all of them is accepted, because not every sender tries again.
+pub const CLAIMS_WAITING_MAX: usize = CONNECTIONS_MAX;
 /// Maximum size of a body that is handed directly from its request to its attempt; a larger one is read from the store.
 pub const HAND_OVER_BYTES_MAX: usize = 64 << 10;
 /// Maximum number of claims in one batch.

@@ -14,13 +14,12 @@
 
 pub mod batch;
 mod batch_queue;
-#[cfg(feature = "sql-store")]
+#[cfg(feature = "durable-store")]
 mod body_packer;
 pub mod clock;
 pub mod clock_monitor;
 pub(crate) mod completion;
 #[cfg(feature = "durable-store")]
-#[cfg_attr(all(not(feature = "sql-store"), not(test)), expect(dead_code, reason = "Redis packs without dictionaries"))]
 pub(crate) mod compression;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;

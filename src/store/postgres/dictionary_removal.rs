@@ -85,10 +85,11 @@ const PUT_NOTHING: &str =
     "update {schema}.payloads set body = '', packed = null, dictionary = null where event = $1 and dictionary = $2";
 /// No body is locked by another transaction then, and passed over.
 const LOCK_ALL: &str = "lock table {schema}.payloads in access exclusive mode";
-/// The next bodies that need a dictionary, in the order of their events.
+/// The next bodies that need a dictionary, in the order of their events. The limit is a part of it: of one that it does not
+/// know, the server assumes that it is large, and sorts all that are left each time.
 const NEXT_OF_ALL: &str = "select p.event, p.body is not null, p.packed, p.unpacked, e.body_digest, p.dictionary \
      from {schema}.payloads p left join {schema}.events e on e.id = p.event \
-     where p.event > $1 and p.dictionary is not null order by p.event limit $2";
+     where p.event > $1 and p.dictionary is not null order by p.event limit 64";
 
 impl PgDictionaries {
     /// Removes the dictionaries that are bodies of these events.
@@ -127,6 +128,7 @@ impl PgDictionaries {
         if !self.notice(link).await? {
             return Ok(());
         }
+        let mut refused = None;
         for row in link.query_all(&[ask!(ALL)]).await?.remove(0) {
             let (id, source): (_, &str) = (DictionaryId(row.try_get(0)?), row.try_get(1)?);
             let (retired, arrived): (bool, _) = (row.try_get(2)?, Timestamp(row.try_get(3)?));
@@ -138,12 +140,21 @@ impl PgDictionaries {
             if !retired {
                 self.retire(link, id).await?;
             }
-            match age {
-                DictionaryAge::Over => remove(link, id, SWEEP_TRIES).await?,
-                DictionaryAge::InUse | DictionaryAge::Retired => remove_unneeded(link, id).await?,
+            let removed = match age {
+                DictionaryAge::Over => remove(link, id, SWEEP_TRIES).await,
+                DictionaryAge::InUse | DictionaryAge::Retired => remove_unneeded(link, id).await,
             };
+            match removed {
+                Ok(_) => {}
+                // What is damaged does not keep the others.
+                Err(failed @ PgError::Said(_)) if is_unreadable(&failed) => {
+                    link.query_all(&[ask!(ROLLBACK)]).await?;
+                    refused = Some(failed);
+                }
+                Err(failed) => return Err(failed),
+            }
         }
-        Ok(())
+        refused.map_or(Ok(()), Err)
     }
 }
 
@@ -174,9 +185,10 @@ async fn remove_unneeded(link: &mut PgConn, id: DictionaryId) -> PgResult<Dictio
     Ok(if left.is_empty() { DictionaryRemoval::Gone } else { DictionaryRemoval::Locked })
 }
 
-/// Has another transaction held a lock for too long, or the foreign key found a body?
+/// Has another transaction held a lock for too long, or the foreign key found a body, or did it take too long to look?
 fn is_locked(failed: &PgError) -> bool {
-    let locked = [SqlState::LOCK_NOT_AVAILABLE, SqlState::FOREIGN_KEY_VIOLATION];
+    // Without its index, which may be missing still, a look for bodies can take longer than a statement may.
+    let locked = [SqlState::LOCK_NOT_AVAILABLE, SqlState::FOREIGN_KEY_VIOLATION, SqlState::QUERY_CANCELED];
     let is_locked = |error: &Error| error.code().is_some_and(|code| locked.contains(code));
     matches!(failed, PgError::Said(error) if is_locked(error) || error::is_contention(error))
 }
@@ -271,7 +283,7 @@ pub(in crate::store) async fn pack_all_anew(tx: &mut Transaction<'_>) -> Result<
     let mut last = PgUuid(EventId([0; 16])); // no event has this id
     let mut known = HashMap::new();
     loop {
-        let rows = tx.query(&unqualified(NEXT_OF_ALL), &[&last, &PACKED_ANEW_MAX]).await?;
+        let rows = tx.query(&unqualified(NEXT_OF_ALL), &[&last]).await?;
         let Some(end) = rows.last() else { return Ok(()) };
         last = end.try_get(0)?;
         let mut anew = Vec::with_capacity(rows.len());

@@ -63,7 +63,7 @@ use crate::decide::identity::recipe::IdentityRecipe;
 use crate::decide::ledger::SubjectRegister;
 use crate::decide::sql_template::BoundStatement;
 use crate::decide::store_clock::AgreedClock;
-use crate::decide::time::Timestamp;
+use crate::decide::time::{Duration, Timestamp};
 use data_loss::{PgMarkTask, REPLACED};
 use dictionaries::PgDictionaries;
 use error::PgCommitStage;
@@ -80,6 +80,8 @@ use url::{DurabilityCheck, PostgresUrl};
 
 /// The oldest supported server: 13.
 const SERVER_MIN: i32 = 130_000;
+/// How long senders whose batch is written wait until the result of a trial of dictionaries is, too.
+const SETTLE_TIME: Duration = Duration::from_millis(250);
 
 /// The options for opening a PostgreSQL store, besides its URL.
 #[derive(Clone, Debug)]
@@ -252,8 +254,9 @@ impl PostgresStore {
         self.pool.fence.confirmed(over, all.filter(|(_, written)| **written).map(|(swap, _)| swap))?;
         self.hints.tell(hints);
         if self.dictionaries.has_changes() {
-            // What is written stays written; a dictionary that cannot be is chosen again later.
-            let _ = self.look(PgConnPurpose::Write, async |link| self.dictionaries.settle(link).await).await;
+            // What is written stays written, and its senders wait; a dictionary that cannot be is chosen again later.
+            let settle = self.look(PgConnPurpose::Write, async |link| self.dictionaries.settle(link).await);
+            let _ = tokio::time::timeout(SETTLE_TIME, settle).await;
         }
         Ok(written)
     }

@@ -360,7 +360,10 @@ impl RedisInner {
     /// Retires the dictionaries that are old, removes those that no body needs, and those that must go.
     pub(super) async fn sweep_dictionaries(&self, keeps: &RetentionPolicies) -> StoreResult<()> {
         let by = self.clock.expiry().time;
-        for mut dictionary in self.stored_dictionaries(self.listed_dictionaries().await?).await? {
+        let mut all = self.stored_dictionaries(self.listed_dictionaries().await?).await?;
+        // To remove those that no body needs takes no memory, and frees some for the others.
+        all.sort_by_key(|dictionary| dictionary.bodies != Some(0));
+        for mut dictionary in all {
             let age = match &dictionary.origin {
                 Some(DictionaryOrigin { source, arrived, .. }) => match keeps.sources.get(source) {
                     Some(kept) => body_dictionary::age(*arrived, kept.body, by),

@@ -188,7 +188,7 @@ fn assigned(when: ColumnRewritten) -> String {
 macro_rules! forgettable {
     ($body:literal) => {
         concat!(
-            "select id from (select id from events where source = ?1 and body = ",
+            "select id from (select id from events where source = ?1 and body ",
             $body,
             " and keep_from <= ?2 and (ord is null or not exists \
                (select 1 from registers where registers.key = events.subject and registers.ord = events.ord)) \
@@ -196,10 +196,17 @@ macro_rules! forgettable {
         )
     };
 }
-pub(super) const FORGETTABLE: &str = concat!(forgettable!("0"), " union all ", forgettable!("1"), " limit ?3");
-/// Most bodies are kept from the same time as their events. Those that are not have an index of their own.
+/// The last part is for damaged cells.
+pub(super) const FORGETTABLE: &str = concat!(
+    forgettable!("= 0"),
+    " union all ",
+    forgettable!("= 1"),
+    " union all select id from (select id from events where source = ?1 and body > 1 and keep_from <= ?2 limit ?3) limit ?3"
+);
+/// Most bodies are kept from the same time as their events. Those that are not have an index of their own. An event that was
+/// dead when its subject's next one took its place may end again later than it is kept from.
 pub(super) const OLD_BODIES: &str = "select id from (select id from events \
-    where source = ?1 and body = 1 and keep_from <= ?2 order by keep_from limit ?3) \
+    where source = ?1 and body = 1 and keep_from <= ?2 and ended_at <= ?2 order by keep_from limit ?3) \
     union all select id from (select id from events where source = ?1 and body = 1 and keep_from is not ended_at \
         and ended_at <= ?2 and (keep_from is null or keep_from > ?2) order by ended_at limit ?3) \
     limit ?3";

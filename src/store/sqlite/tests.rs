@@ -6,7 +6,9 @@ use super::rows::{FORGETTABLE, INDEXED_KEY, OLD_BODIES, PARKED};
 use super::{SqliteAccess, SqliteStore, queries};
 use crate::decide::claim::{ClaimResult, DuplicateTarget, MatchedBy};
 use crate::decide::event::EventStep;
-use crate::decide::source::Route;
+use crate::decide::ledger::RetentionPolicies;
+use crate::decide::source::{Keep, Retention, Route};
+use crate::decide::time::Duration;
 use crate::store::batch::Batcher;
 use crate::store::conformance::making;
 use crate::store::{AdvanceResult, DuplicateLookup, Store, StoreBackend, StoreError, StoredValue};
@@ -64,6 +66,34 @@ async fn a_statement_on_the_hot_path_is_parsed_once_whatever_its_parameters_are(
         assert_eq!(statement.get_status(StatementStatus::RePrepare), 0, "{sql}");
     }
     drop(store);
+}
+
+#[tokio::test]
+async fn a_body_is_kept_from_the_end_of_its_event_also_where_the_event_is_kept_from_earlier_or_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(&dir.path().join("a.db"));
+    let new = making().source("source").carrying(vec![b'a'; 10]).recorded().made(store.now());
+    let id = new.event.id;
+    store.claim(vec![new.into()]).await.unwrap();
+    let day = Duration::from_hours(24);
+    let kept = Retention { keys: Keep::Forever, body: day * 7 };
+    let policies = Arc::new(RetentionPolicies { sources: [("source".into(), kept)].into() });
+    let now = store.now();
+    let mut forget = async |ended: u32, keep_from: Option<u32>| {
+        let at = |days: u32| now.0 - i64::try_from((day * days).as_micros()).unwrap();
+        let times = (at(ended), keep_from.map(at));
+        let set = store.ask(1, 0, move |rows| {
+            let sql = "update events set ended_at = ?2, keep_from = ?3 where id = ?1";
+            rows.db.execute(sql, (id.0, times.0, times.1))
+        });
+        set.await.unwrap();
+        store.forget(policies.clone(), 10).await.unwrap().bodies
+    };
+    for keep_from in [None, Some(0), Some(6), Some(10)] {
+        assert_eq!(forget(6, keep_from).await, 0, "{keep_from:?}");
+    }
+    assert_eq!(forget(8, Some(0)).await, 1, "kept from later");
+    assert_eq!(forget(8, Some(8)).await, 0, "it is gone");
 }
 
 async fn page_limit(store: &SqliteStore, more: Option<i64>) {

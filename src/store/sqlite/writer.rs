@@ -452,16 +452,33 @@ pub(super) fn cannot_roll_back(error: rusqlite::Error) -> StoreError {
     StoreError::broken(format!("cannot roll back: {error}")).caused_by(error)
 }
 
-/// The latest time in the store, as far as its newest events, what is open and its last attempts tell, and the last turn
-/// in use.
+/// The latest time in the store, as far as what is open, its newest events and its last attempts tell, and the last turn in
+/// use.
 pub(super) fn marks(db: &Connection) -> Result<(Timestamp, u64), rusqlite::Error> {
     // An ended event gets a new turn when it comes back, so only the turns of the others count.
-    let sql = "select max(coalesce(max(received_at), 0), \
-               (select coalesce(max(max(received_at, coalesce(ended_at, 0))), 0) from \
-                   (select received_at, ended_at from events order by id desc limit 1000)), \
-               (select coalesce(max(ended_at), 0) from (select ended_at from attempts order by rowid desc limit 1000))), \
-               coalesce(max(turn), 0) from events where ended_at is null";
-    db.query_row(sql, [], |row| Ok((Timestamp(row.get(0)?), row.get::<_, i64>(1)?.unsigned_abs())))
+    let open = "select coalesce(max(received_at), 0), coalesce(max(turn), 0) from events where ended_at is null";
+    let (mut latest, turn) =
+        db.query_row(open, [], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?.unsigned_abs())))?;
+    for ended in [
+        "select max(received_at, coalesce(ended_at, 0)) from events order by id desc limit 1000",
+        "select ended_at from attempts order by id desc limit 1000",
+    ] {
+        // What is damaged says nothing, and keeps no node from starting.
+        let times = db.prepare(ended).and_then(|mut rows| {
+            let mut rows = rows.query([])?;
+            let mut last = 0;
+            while let Some(row) = rows.next()? {
+                last = last.max(row.get_ref(0)?.as_i64().unwrap_or(0));
+            }
+            Ok(last)
+        });
+        match times {
+            Ok(last) => latest = latest.max(last),
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseCorrupt) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((Timestamp(latest), turn))
 }
 
 #[cfg(test)]

@@ -54,7 +54,8 @@ impl ScriptArgs<'_> {
         let body = names.event(RedisKeyKind::Payload, origin.event);
         let mut part = ConditionalWriteArgs::default();
         part.seen.push([in_use.clone(), seen.in_use.map(|id| dictionary_name(id).to_vec()).unwrap_or_default()]);
-        part.seen.push([first.clone(), Vec::new()]);
+        // None of the three, also where one was lost: bodies may still need the others.
+        part.seen.extend([&first, &second, &list].map(|name| [name.clone(), Vec::new()]));
         part.seen.push([body, seen.payload]);
         part.seen.extend(self.seen(&RecordId::Event(origin.event), ExpectedVersion::Version(seen.event)));
         if let Some(was) = seen.in_use {
