@@ -24,17 +24,15 @@ pub(crate) async fn healthcheck(
     env: EnvLookup<'_>,
     out: &mut impl Write,
 ) -> Result<u8, CommandError> {
-    let address = match &asked.admin {
-        Some(address) => address.clone(),
-        None => {
-            let addresses = config::addresses(&config::find(asked.config.as_deref(), env)?, env)?;
-            if addresses.admin.port() == 0 {
-                return Err(CommandError::unknown(
-                    "the config lets the system choose the admin port; name it with --admin",
-                ));
-            }
-            connect_address(addresses.admin).to_string()
+    let address = if let Some(address) = &asked.admin {
+        address.clone()
+    } else {
+        let addresses = config::addresses(&config::find(asked.config.as_deref(), env)?, env)?;
+        if addresses.admin.port() == 0 {
+            let why = "the config lets the system choose the admin port; name it with --admin";
+            return Err(CommandError::unknown(why));
         }
+        connect_address(addresses.admin).to_string()
     };
     match AdminClient::new(&address, None)?.readiness().await? {
         None => writeln!(out, "ready")?,

@@ -1,8 +1,9 @@
 //! `hookonce healthcheck` and `hookonce version`: what containers and reports of problems ask.
 
-use crate::support::House;
-use crate::{numbers, on_known_ports, run};
+use crate::support::{House, free_port};
+use crate::{Said, numbers, on_known_ports, run, with_ports};
 use std::io::{Read, Write};
+use std::process::{Command, Stdio};
 
 #[tokio::test]
 async fn the_health_check_passes_while_the_node_of_this_config_accepts_deliveries() {
@@ -19,6 +20,23 @@ async fn the_health_check_passes_while_the_node_of_this_config_accepts_deliverie
 async fn the_health_check_needs_no_token() {
     let house = on_known_ports("token = { env = \"SECRET\" }");
     assert_eq!(run(&house, &["healthcheck"]).fine(), "ready\n");
+}
+
+/// As in an empty root. A crate's `Client::new()` would panic there.
+#[test]
+fn a_machine_without_ca_certificates_runs_a_node_its_commands_and_the_demo() {
+    let mut house = House::empty(&with_ports(free_port(), free_port(), ""));
+    let mut bare = [&["serve"][..], &["healthcheck"], &["list"], &["demo"]].map(|args| {
+        let mut command = house.command(args);
+        command.env("SSL_CERT_FILE", "/dev/null").env("SSL_CERT_DIR", "/dev/null");
+        command
+    });
+    let [serve, asked @ ..] = &mut bare;
+    house.try_start_by(std::mem::replace(serve, Command::new("true"))).unwrap();
+    for command in asked {
+        let said = Said::of(command.stdin(Stdio::null()).output().unwrap());
+        assert_eq!(said.code, Some(0), "{said:?}");
+    }
 }
 
 #[test]

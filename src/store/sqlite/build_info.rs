@@ -8,9 +8,10 @@ pub(crate) const FLAGS: &str = "-DHAVE_FDATASYNC=1 -DSQLITE_DEFAULT_MEMSTATUS=0"
 pub(crate) fn build_info() -> String {
     // Cargo gives the crate that compiles SQLite the same environment. SQLite itself does not tell.
     let flags = option_env!("LIBSQLITE3_FLAGS").unwrap_or_default();
-    let syncs = match flags.contains("HAVE_FDATASYNC") {
-        true => "fdatasync".to_owned(),
-        false => format!("fsync; to commit faster, build with LIBSQLITE3_FLAGS=\"{FLAGS}\""),
+    let syncs = if flags.contains("HAVE_FDATASYNC") {
+        "fdatasync".to_owned()
+    } else {
+        format!("fsync; to commit faster, build with LIBSQLITE3_FLAGS=\"{FLAGS}\"")
     };
     format!("{} ({syncs})", rusqlite::version())
 }
