@@ -2,6 +2,10 @@
 
 use std::process::ExitCode;
 
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     // The guard runs for every step of a command and needs none of the command line.
     if std::env::args_os().nth(1).is_some_and(|command| command == "guard") {

@@ -2,11 +2,14 @@
 #![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use std::fmt::Write as _;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-const DOCUMENTS: [&str; 9] = [
+const DOCUMENTS: [&str; 10] = [
     "README.md",
+    "docs/install.md",
     "docs/start.md",
     "docs/guarantees.md",
     "docs/troubleshooting.md",
@@ -245,6 +248,61 @@ fn the_preset_of_the_presets_page_works_as_a_file_and_as_a_table() {
         assert_eq!(json["order"], if preset.is_some() { "created_at".into() } else { serde_json::Value::Null });
         assert!(run(&["check", "--json"]).contains("\"preset\": \"acme\""));
     }
+}
+
+/// The config on the page about installing, and those of the packages.
+#[test]
+fn the_configs_that_are_installed_pass_check() {
+    let page = std::fs::read_to_string(root().join("docs/install.md")).unwrap();
+    let page = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap().to_owned();
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).unwrap();
+    for config in [page, read("contrib/compose/config/hookonce.toml"), read("contrib/debian/hookonce.toml")] {
+        let folder = tempfile::tempdir().unwrap();
+        let secret = folder.path().join("github.secret");
+        std::fs::write(&secret, "a-secret-of-sufficient-length").unwrap();
+        std::fs::set_permissions(&secret, Permissions::from_mode(0o600)).unwrap();
+        std::fs::write(folder.path().join("hookonce.toml"), config.replace("/etc/hookonce/", "")).unwrap();
+        let mut check = Command::new(env!("CARGO_BIN_EXE_hookonce"));
+        check.arg("check").current_dir(folder.path()).env_remove("HOOKONCE_CONFIG");
+        let done = check.env("WEBHOOK_SECRET", "a-secret-of-sufficient-length").output().unwrap();
+        let said = format!("{}{}", text(&done.stdout), text(&done.stderr));
+        assert!(done.status.success() && said.contains("hookonce.toml is fine\n"), "{config}\n{said}");
+    }
+}
+
+/// What units, images and packages start is a command of this binary, and the version that is named is this one.
+#[test]
+fn what_the_packages_start_exists_and_has_this_version() {
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).unwrap();
+    let (unit, image) = (read("contrib/hookonce.service"), read("contrib/Containerfile"));
+    let starts = unit.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/bin/hookonce ")).unwrap();
+    let list = |word: &str| {
+        let line = image.lines().find(|line| line.contains(word) && line.contains('[')).unwrap();
+        let words: Vec<String> = serde_json::from_str(&line[line.find('[').unwrap()..]).unwrap();
+        words
+    };
+    assert_eq!(list("ENTRYPOINT"), ["/usr/bin/hookonce"]);
+    let health = list("HEALTHCHECK");
+    assert_eq!(health[0], "/usr/bin/hookonce");
+    let folder = tempfile::tempdir().unwrap();
+    let owned = |words: &[String]| words.join(" ");
+    for words in [starts.to_owned(), owned(&list("CMD [\"serve")), owned(&health[1..])] {
+        let args: Vec<_> = words.split_whitespace().chain(["--help"]).collect();
+        assert!(run(folder.path(), &args).status.success(), "{words}");
+    }
+    let version = env!("CARGO_PKG_VERSION");
+    let compose = read("contrib/compose/compose.yaml");
+    assert!(compose.contains(&format!("hookonce/hookonce:{version}\n")), "{compose}");
+    let page = read("docs/install.md");
+    let named = ["hookonce_", "hookonce-", "hookonce:", "download/v", "checkout v"];
+    for before in named {
+        for rest in page.split(before).skip(1).filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit())) {
+            assert!(rest.starts_with(version), "docs/install.md has {before}{}", &rest[..8]);
+        }
+    }
+    let manifest = read("Cargo.toml");
+    let wanted = manifest.lines().find_map(|line| line.strip_prefix("rust-version = \"")?.strip_suffix('"')).unwrap();
+    assert!(page.contains(&format!("Rust {wanted} or newer")), "docs/install.md names another Rust than {wanted}");
 }
 
 fn text(bytes: &[u8]) -> String {

@@ -11,6 +11,7 @@ pub(crate) mod explain;
 pub(crate) mod forget;
 pub(crate) mod generate;
 pub(crate) mod handshake;
+pub(crate) mod healthcheck;
 #[cfg(feature = "sqlite")]
 pub(crate) mod import;
 pub(crate) mod init;
@@ -28,6 +29,7 @@ pub(crate) mod test_notification;
 pub(crate) mod text_table;
 #[cfg(feature = "sqlite")]
 pub(crate) mod vacuum;
+pub(crate) mod version;
 
 use crate::config::diagnostic::ColorChoice;
 use crate::node::NodeRole;
@@ -114,6 +116,8 @@ enum CliCommand {
     CatchUp(catch_up::CatchUpArgs),
     /// Wait for the token or secret that a sender brings by its handshake, and print or store it
     Handshake(handshake::HandshakeArgs),
+    /// Ask the running node whether it accepts deliveries (exit 0 yes, 1 no, 2 unknown)
+    Healthcheck(healthcheck::HealthcheckArgs),
     /// Test who is told about the ends of events
     Notify {
         #[command(flatten)]
@@ -167,6 +171,12 @@ enum CliCommand {
         /// Folder to write them to
         #[arg(long)]
         dir: Option<PathBuf>,
+    },
+    /// Print the version
+    Version {
+        /// Also print how this binary was built: commit, target, features, SQLite
+        #[arg(long)]
+        verbose: bool,
     },
 }
 
@@ -358,6 +368,7 @@ fn dispatch(command: CliCommand, out: &mut impl Write) -> io::Result<u8> {
         CliCommand::Registers(asked) => run_async(registers::registers(&asked, &env, out)),
         CliCommand::CatchUp(asked) => run_async(catch_up::catch_up(&asked, &env, out)),
         CliCommand::Handshake(asked) => run_async(handshake::handshake(&asked, &env, out)),
+        CliCommand::Healthcheck(asked) => run_async(healthcheck::healthcheck(&asked, &env, out)),
         CliCommand::Notify { which, way: NotifyCommand::Test(asked) } => {
             run_async(test_notification::test(&asked, which.config.as_deref(), &env, out))
         }
@@ -386,6 +397,7 @@ fn dispatch(command: CliCommand, out: &mut impl Write) -> io::Result<u8> {
         CliCommand::Schema => generate::schema(out).map(|()| 0),
         CliCommand::Completions { shell } => generate::completions(CliArgs::command(), shell, out).map(|()| 0),
         CliCommand::Man { dir } => generate::man(&CliArgs::command(), dir.as_deref(), out),
+        CliCommand::Version { verbose } => version::version(verbose, out).map(|()| 0),
     }
 }
 

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod bad_input;
+mod healthcheck;
 mod list_and_show;
 mod registers;
 mod replay_cancel_forget;

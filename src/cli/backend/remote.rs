@@ -21,6 +21,8 @@ use serde_json::Value;
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 /// Timeout of a request; forgetting has its own.
 const ANSWER_TIME: Duration = Duration::from_mins(1);
+/// Timeout of a health check: its own probes of the store take at most 4 s.
+const READY_TIME: Duration = Duration::from_secs(10);
 /// Timeout of a request to forget expired events, which may be millions.
 const FORGET_TIME: Duration = Duration::from_hours(1);
 /// Maximum bytes of one stream event: output comes in pieces of at most 64 KiB, and JSON escapes may grow it sixfold.
@@ -56,8 +58,10 @@ impl AdminClient {
             value.set_sensitive(true);
             headers.insert(AUTHORIZATION, value);
         }
-        let client = Client::builder().default_headers(headers).connect_timeout(CONNECT_TIME).no_proxy();
-        let client = client.redirect(reqwest::redirect::Policy::none()).build();
+        let builder = Client::builder().default_headers(headers).connect_timeout(CONNECT_TIME).no_proxy();
+        let builder = builder.redirect(reqwest::redirect::Policy::none());
+        // Plain HTTP must work on a machine without CA certificates.
+        let client = if base.scheme() == "http" { builder.tls_certs_only([]).build() } else { builder.build() };
         Ok(Self { base, client: client.map_err(|error| cannot(&root_cause(&error)))? })
     }
 
@@ -67,6 +71,20 @@ impl AdminClient {
         url.set_query(Some("limit=1"));
         let asked = self.client.get(url).timeout(CONNECT_TIME).send();
         asked.await.ok().map(|response| response.status())
+    }
+
+    /// Why the node accepts no deliveries; `None` if it does. A node that does not respond accepts none.
+    pub(crate) async fn readiness(&self) -> Result<Option<String>, CommandError> {
+        let asked = self.client.get(self.url(&["readyz"])).timeout(READY_TIME).send();
+        let heard = match asked.await {
+            Ok(response) => read(response).await,
+            Err(error) => return Err(CommandError::no(self.unreachable(&error).to_string())),
+        };
+        match (heard.status, text(&heard.body, "status"), text(&heard.body, "reason")) {
+            (StatusCode::OK, "ok", _) => Ok(None),
+            (StatusCode::SERVICE_UNAVAILABLE, _, reason) if !reason.is_empty() => Ok(Some(one_line(reason))),
+            _ => Err(self.not_hookonce()),
+        }
     }
 
     pub(super) async fn list(&self, listing: EventQuery) -> Result<Vec<Value>, CommandError> {

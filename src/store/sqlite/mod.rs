@@ -9,6 +9,7 @@
 //! The rules are those of [`ledger`]; this module only provides the rows. It holds the file's lock, and never replies
 //! before the data is on disk.
 
+mod build_info;
 pub(crate) mod checkpoint;
 pub(crate) mod columns;
 mod definitions;
@@ -31,6 +32,8 @@ pub(crate) mod sql;
 mod tests;
 mod writer;
 
+#[cfg(feature = "node")]
+pub(crate) use build_info::build_info;
 pub use checkpoint::{VacuumReport, vacuum};
 pub(super) use dictionaries::pack_all_anew;
 pub use lock::DatabaseLock;
