@@ -17,6 +17,7 @@ pub(crate) mod init;
 pub(crate) mod list;
 #[cfg(feature = "sqlite")]
 pub mod migrate;
+pub(crate) mod pinned_tls;
 pub(crate) mod registers;
 pub(crate) mod replay;
 pub(crate) mod send;

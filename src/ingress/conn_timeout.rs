@@ -8,11 +8,16 @@
 //! ```
 //! `Busy` has no deadline here: a body has its own, and so has whatever the handler waits for. In any other phase the
 //! port may close the connection to admit another one (`conn_limit.rs`).
+//!
+//! A connection of HTTP/2 has several requests: it is `Busy` from its first one until the last response has ended, then
+//! `Idle`. Its frames are not heads, so no byte changes its phase. Each response has a deadline of its own: what a client
+//! does not accept blocks one stream, not the socket.
 
 use super::accept::ConnectionLimits;
 use super::conn_limit::PortState;
 use crate::decide::limits;
 use bytes::{Buf as _, Bytes};
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
@@ -22,6 +27,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::{Duration, Instant, sleep_until};
+use tokio_rustls::server::TlsStream;
 
 /// Bytes discarded at a time while lingering.
 const LINGER_BYTES: usize = 8 << 10;
@@ -101,6 +107,13 @@ struct ConnTimeoutState {
     will_linger: bool,
     /// Bytes of the head that is arriving.
     head: usize,
+    /// Whether it has several requests at once: HTTP/2.
+    multiplexed: bool,
+    /// Requests in progress.
+    requests: usize,
+    /// Until when the client of HTTP/2 must accept the next bytes of each response that it keeps waiting.
+    responses: BTreeMap<u64, Instant>,
+    next_response: u64,
 }
 
 impl Drop for ConnTimeoutsInner {
@@ -134,13 +147,54 @@ struct ConnTimeoutsInner {
     limits: ConnectionLimits,
     port: Arc<PortState>,
     closed: Notify,
+    /// Notified when a deadline may have come nearer outside of the driver's task: HTTP/2 has a task for each request.
+    changed: Notify,
 }
 
 impl ConnTimeoutTracker {
     pub(super) fn new(limits: ConnectionLimits, port: Arc<PortState>) -> Self {
         let phase = ConnPhase::New { since: Instant::now() };
-        let state = Mutex::new(ConnTimeoutState { phase, blocked: None, end_by: None, will_linger: false, head: 0 });
-        Self(Arc::new(ConnTimeoutsInner { state, limits, port, closed: Notify::new() }))
+        let state = Mutex::new(ConnTimeoutState {
+            phase,
+            blocked: None,
+            end_by: None,
+            will_linger: false,
+            head: 0,
+            multiplexed: false,
+            requests: 0,
+            responses: BTreeMap::new(),
+            next_response: 0,
+        });
+        let (closed, changed) = (Notify::new(), Notify::new());
+        Self(Arc::new(ConnTimeoutsInner { state, limits, port, closed, changed }))
+    }
+
+    /// From now on the connection has several requests at once.
+    pub(super) fn multiplex(&self) {
+        self.state().multiplexed = true;
+    }
+
+    /// Returns when a deadline may have come nearer.
+    pub(super) async fn changed(&self) {
+        self.0.changed.notified().await;
+    }
+
+    /// A permit for one more request on this port, unless there are as many as it may have connections.
+    pub(super) fn begin_stream(&self) -> Option<StreamPermit> {
+        let permit = StreamPermit(self.0.port.clone());
+        (self.0.port.stream_began() <= self.0.limits.connections).then_some(permit)
+    }
+
+    /// Tracks one response of HTTP/2.
+    pub(super) fn track_response(&self) -> ResponseDeadline {
+        let mut state = self.state();
+        let id = state.next_response;
+        state.next_response += 1;
+        drop(state);
+        let deadline = ResponseDeadline { watch: self.clone(), id };
+        deadline.waits_for_client(0);
+        self.0.changed.notify_one();
+        deadline
     }
 
     fn state(&self) -> MutexGuard<'_, ConnTimeoutState> {
@@ -182,6 +236,7 @@ impl ConnTimeoutTracker {
     pub(super) fn busy(&self) -> InFlightRequest {
         let mut state = self.state();
         state.phase = ConnPhase::Busy;
+        state.requests += 1;
         self.0.port.head_ended(std::mem::take(&mut state.head));
         drop(state);
         InFlightRequest(self.clone())
@@ -248,11 +303,15 @@ impl ConnTimeoutTracker {
             (None, ConnPhase::Lingering { since }) => Some(since + linger_time),
             (None, ConnPhase::Busy | ConnPhase::Closed) => None,
         };
-        [doing, state.end_by].into_iter().flatten().min()
+        let response = state.responses.values().min().copied();
+        [doing, response, state.end_by].into_iter().flatten().min()
     }
 
     fn on_read(&self, bytes: usize) {
         let mut state = self.state();
+        if state.multiplexed {
+            return;
+        }
         state.phase = match state.phase {
             // A connection without any byte has no more time than one that sends headers.
             ConnPhase::New { since } => ConnPhase::Head { since },
@@ -287,7 +346,11 @@ impl ConnTimeoutTracker {
                     let time = Duration::from_micros(bytes.saturating_mul(1_000_000) / answer_bytes_per_second.max(1));
                     blocked.until = latest.min(blocked.until + time);
                 }
-                if let ConnPhase::Idle { since } | ConnPhase::Head { since } = &mut state.phase {
+                // What HTTP/2 itself answers, such as a ping, keeps no connection open.
+                let multiplexed = state.multiplexed;
+                if let ConnPhase::Idle { since } | ConnPhase::Head { since } = &mut state.phase
+                    && !multiplexed
+                {
                     *since = now;
                 }
             }
@@ -315,14 +378,136 @@ pub(super) struct InFlightRequest(ConnTimeoutTracker);
 
 impl Drop for InFlightRequest {
     fn drop(&mut self) {
-        self.0.state().phase = ConnPhase::Idle { since: Instant::now() };
+        let mut state = self.0.state();
+        state.requests -= 1;
+        if state.requests == 0 {
+            state.phase = ConnPhase::Idle { since: Instant::now() };
+        }
+        let multiplexed = state.multiplexed;
+        drop(state);
         self.0.0.port.changed();
+        if multiplexed {
+            self.0.0.changed.notify_one();
+        }
     }
 }
 
-/// A socket that reports its reads and writes to the deadlines.
-pub(super) struct TimedStream {
+/// A permit for one request of HTTP/2; released on drop.
+pub(super) struct StreamPermit(Arc<PortState>);
+
+impl Drop for StreamPermit {
+    fn drop(&mut self) {
+        self.0.stream_ended();
+    }
+}
+
+/// The deadline of one response of HTTP/2: hyper asks for its next bytes only when the client accepts some.
+pub(super) struct ResponseDeadline {
+    watch: ConnTimeoutTracker,
+    id: u64,
+}
+
+impl ResponseDeadline {
+    /// The client must accept these bytes before it gets more.
+    pub(super) fn waits_for_client(&self, bytes: usize) {
+        let ConnectionLimits { idle_time, answer_bytes_per_second, .. } = self.watch.0.limits;
+        let bytes = (bytes as u64).saturating_mul(1_000_000);
+        let time = Duration::from_micros(bytes / answer_bytes_per_second.max(1));
+        self.watch.state().responses.insert(self.id, Instant::now() + idle_time + time);
+    }
+
+    /// There is nothing that the client could accept.
+    pub(super) fn waits_for_us(&self) {
+        self.watch.state().responses.remove(&self.id);
+    }
+}
+
+impl Drop for ResponseDeadline {
+    fn drop(&mut self) {
+        self.waits_for_us();
+    }
+}
+
+/// A TCP socket that reports its writes to the deadlines. Under TLS it sees what really leaves.
+pub(super) struct TimedSocket {
     stream: TcpStream,
+    watch: ConnTimeoutTracker,
+}
+
+impl TimedSocket {
+    pub(super) fn new(stream: TcpStream, watch: ConnTimeoutTracker) -> Self {
+        Self { stream, watch }
+    }
+
+    /// Whether the client begins with a letter, as HTTP does and TLS never. Reads nothing.
+    pub(super) async fn begins_as_http(&self) -> bool {
+        let mut first = [0];
+        matches!(self.stream.peek(&mut first).await, Ok(1) if first[0].is_ascii_uppercase())
+    }
+}
+
+impl AsyncRead for TimedSocket {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, into)
+    }
+}
+
+impl AsyncWrite for TimedSocket {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.watch.on_write(&written);
+        written
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bytes);
+        self.watch.on_write(&written);
+        written
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// What the bytes of a connection go through.
+pub(super) enum Transport {
+    /// Nothing.
+    Plain(TimedSocket),
+    /// TLS.
+    Tls(Box<TlsStream<TimedSocket>>),
+}
+
+macro_rules! over {
+    ($transport:expr, $stream:ident => $call:expr) => {
+        match $transport {
+            Transport::Plain(stream) => {
+                let $stream = Pin::new(stream);
+                $call
+            }
+            Transport::Tls(stream) => {
+                let $stream = Pin::new(&mut **stream);
+                $call
+            }
+        }
+    };
+}
+
+/// A connection that reports the bytes of its requests to the deadlines.
+pub(super) struct TimedStream {
+    stream: Transport,
     /// Bytes of the next request that hyper has not read yet.
     unread: Bytes,
     watch: ConnTimeoutTracker,
@@ -337,7 +522,7 @@ enum LingerState {
 }
 
 impl TimedStream {
-    pub(super) fn new(stream: TcpStream, watch: ConnTimeoutTracker) -> Self {
+    pub(super) fn new(stream: Transport, watch: ConnTimeoutTracker) -> Self {
         Self { stream, unread: Bytes::new(), watch, closing: LingerState::NotYet }
     }
 
@@ -358,26 +543,26 @@ impl TimedStream {
         let mut looked = 0;
         while head.len() < longest && !is_whole(&head, looked) {
             looked = head.len();
-            self.stream.readable().await?;
-            match self.read_some(&mut head) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(bytes) => self.watch.on_read(bytes),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
+            match poll_fn(|cx| self.poll_read_some(cx, &mut head)).await? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                bytes => self.watch.on_read(bytes),
             }
         }
         self.unread = head.into();
         Ok(())
     }
 
-    fn read_some(&self, head: &mut Vec<u8>) -> io::Result<usize> {
+    /// Reads into a buffer that takes no memory while nothing comes.
+    fn poll_read_some(&mut self, cx: &mut Context<'_>, head: &mut Vec<u8>) -> Poll<io::Result<usize>> {
         let mut some = [0; READ_BYTES];
-        let bytes = self.stream.try_read(&mut some)?;
-        if head.capacity() - head.len() < bytes {
-            head.reserve_exact(bytes.max(HEAD_GROWTH));
+        let mut into = ReadBuf::new(&mut some);
+        ready!(over!(&mut self.stream, stream => stream.poll_read(cx, &mut into)))?;
+        let read = into.filled();
+        if head.capacity() - head.len() < read.len() {
+            head.reserve_exact(read.len().max(HEAD_GROWTH));
         }
-        head.extend_from_slice(&some[..bytes]);
-        Ok(bytes)
+        head.extend_from_slice(read);
+        Poll::Ready(Ok(read.len()))
     }
 }
 
@@ -404,7 +589,7 @@ impl AsyncRead for TimedStream {
         }
         let most = into.remaining().min(READ_BYTES);
         let mut some = ReadBuf::new(into.initialize_unfilled_to(most));
-        let read = Pin::new(&mut self.stream).poll_read(cx, &mut some);
+        let read = over!(&mut self.stream, stream => stream.poll_read(cx, &mut some));
         let filled = some.filled().len();
         if filled > 0 {
             into.advance(filled);
@@ -416,9 +601,7 @@ impl AsyncRead for TimedStream {
 
 impl AsyncWrite for TimedStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.watch.on_write(&written);
-        written
+        over!(&mut self.stream, stream => stream.poll_write(cx, bytes))
     }
 
     fn poll_write_vectored(
@@ -426,26 +609,28 @@ impl AsyncWrite for TimedStream {
         cx: &mut Context<'_>,
         bytes: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bytes);
-        self.watch.on_write(&written);
-        written
+        over!(&mut self.stream, stream => stream.poll_write_vectored(cx, bytes))
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        match &self.stream {
+            Transport::Plain(stream) => stream.is_write_vectored(),
+            Transport::Tls(stream) => stream.is_write_vectored(),
+        }
     }
 
+    /// hyper flushes when it has nothing more to write. Under TLS some of it may still have to leave.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // hyper flushes when it has nothing more to write.
+        let flushed = ready!(over!(&mut self.stream, stream => stream.poll_flush(cx)));
         self.watch.flushed();
-        Pin::new(&mut self.stream).poll_flush(cx)
+        Poll::Ready(flushed)
     }
 
     /// Shuts down our side, then reads until the peer has closed its own: a socket that is closed with unread bytes is
     /// reset, and the reset destroys our response before the peer has read it.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let LingerState::NotYet = self.closing {
-            ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
+            ready!(over!(&mut self.stream, stream => stream.poll_shutdown(cx)))?;
             if !self.watch.starts_to_linger() {
                 return Poll::Ready(Ok(()));
             }
@@ -454,7 +639,7 @@ impl AsyncWrite for TimedStream {
         let mut scrap = [0; LINGER_BYTES];
         loop {
             let mut into = ReadBuf::new(&mut scrap);
-            let read = ready!(Pin::new(&mut self.stream).poll_read(cx, &mut into));
+            let read = ready!(over!(&mut self.stream, stream => stream.poll_read(cx, &mut into)));
             if read.is_err() || into.filled().is_empty() {
                 return Poll::Ready(Ok(()));
             }
