@@ -5,9 +5,9 @@
 //! counted, logged and refused after a delay, in a header and at the login alike.
 //!
 //! CSRF: a browser sends the cookie with any site's request. A request that changes something and has a cookie must
-//! therefore also have an `Origin` equal to its `Host`, and a header that no form of another site can set. Whether a
-//! proxy in front uses TLS is not known here (any client can send `X-Forwarded-Proto`), so the cookie is not marked
-//! `Secure`.
+//! therefore also have an `Origin` equal to its `Host`, and a header that no form of another site can set. The cookie is
+//! marked `Secure` where this port itself has TLS. Whether a proxy in front has is not known here: any client can send
+//! `X-Forwarded-Proto`.
 
 use super::dashboard;
 use super::openapi::{AuthWord, BadRequest, Forbidden, PermissionWord, Unauthorized, WrongMediaType};
@@ -352,7 +352,8 @@ pub(super) async fn login(State(state): State<AdminState>, request: Request) -> 
 fn start_session(state: &AdminState, headers: &HeaderMap, token: usize) -> (String, AdminSession) {
     let (held, session) = state.sessions.open(token, state.store.now());
     let (name, age) = (cookie_name(headers), limits::SESSION_TIME.as_secs());
-    (format!("{name}={held}; Path=/; HttpOnly; SameSite=Strict; Max-Age={age}"), session)
+    let secure = if state.admin.tls.is_some() { "; Secure" } else { "" };
+    (format!("{name}={held}; Path=/; HttpOnly; SameSite=Strict; Max-Age={age}{secure}"), session)
 }
 
 /// A link to the dashboard.

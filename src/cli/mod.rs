@@ -17,7 +17,7 @@ pub(crate) mod init;
 pub(crate) mod list;
 #[cfg(feature = "sqlite")]
 pub mod migrate;
-pub(crate) mod open;
+pub(crate) mod open_dashboard;
 pub(crate) mod pinned_tls;
 pub(crate) mod registers;
 pub(crate) mod replay;
@@ -105,7 +105,7 @@ enum CliCommand {
     /// Show one event: deliveries, attempts, output, and why it is in this state
     Show(show::ShowArgs),
     /// Print a link to the dashboard that logs a browser in, and open it
-    Open(open::OpenArgs),
+    Open(open_dashboard::OpenArgs),
     /// Follow the events of a running node
     Tail(tail::TailArgs),
     /// Run events again
@@ -364,7 +364,7 @@ fn dispatch(command: CliCommand, out: &mut impl Write) -> io::Result<u8> {
         CliCommand::Send(asked) => run_async(send::send(&asked, &env, out)),
         CliCommand::List(asked) => run_async(list::list(&asked, &env, out)),
         CliCommand::Show(asked) => run_async(show::show(&asked, &env, out)),
-        CliCommand::Open(asked) => run_async(open::open(&asked, &env, out)),
+        CliCommand::Open(asked) => run_async(open_dashboard::open(&asked, &env, out)),
         CliCommand::Tail(asked) => run_async(tail::tail(&asked, &env, out)),
         CliCommand::Replay(asked) => run_async(replay::replay(&asked, &env, out)),
         CliCommand::Cancel(asked) => run_async(cancel::cancel(&asked, &env, out)),

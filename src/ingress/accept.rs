@@ -5,9 +5,10 @@
 //! fires. With TLS (`tls.rs`) a client may choose HTTP/2 (`http2.rs`).
 
 use super::conn_limit::ConnectionLimiter;
-use super::conn_timeout::{ConnDeadline, ConnTimeoutTracker, InFlightRequest, TimedSocket, TimedStream, Transport};
+use super::conn_timeout::{ConnDeadline, ConnTimeoutTracker, InFlightRequest};
 use super::http2;
 use super::port_listener::PortListener;
+use super::timed_stream::{TimedSocket, TimedStream, Transport};
 use super::tls::{self, Negotiated};
 use crate::decide::limits;
 use bytes::Bytes;

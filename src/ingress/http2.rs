@@ -5,7 +5,8 @@
 //! Resets, pings and settings that a client sends to cause work end the connection (h2 counts them).
 
 use super::accept::{ConnectionContext, PeerAddress};
-use super::conn_timeout::{ConnTimeoutTracker, InFlightRequest, ResponseDeadline, StreamPermit, TimedStream};
+use super::conn_timeout::{ConnTimeoutTracker, InFlightRequest, ResponseDeadline, StreamPermit};
+use super::timed_stream::TimedStream;
 use crate::decide::limits;
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, header};

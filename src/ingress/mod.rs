@@ -7,7 +7,7 @@
 //! http.rs          the webhook port                         nats.rs          a NATS stream as a source
 //! client_address.rs who a client is, and which are accepted
 //! port_listener.rs the sockets of a port                    tls.rs           its certificate, and the handshake
-//! http2.rs         many requests on one connection
+//! timed_stream.rs  the socket of a connection               http2.rs         many requests on one connection
 //! request_body.rs  reads a body, bounded in size, time and memory
 //! registry_poll.rs a tag of a container registry as a source
 //! readiness.rs     whether the node accepts deliveries      http_response.rs sends a response
@@ -27,4 +27,5 @@ pub(crate) mod port_listener;
 pub(crate) mod readiness;
 pub(crate) mod registry_poll;
 pub(crate) mod request_body;
+pub(crate) mod timed_stream;
 pub(crate) mod tls;

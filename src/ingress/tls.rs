@@ -2,7 +2,7 @@
 //!
 //! A connection uses the certificate of its start to its end. A pair of files that cannot be used replaces none.
 
-use super::conn_timeout::TimedSocket;
+use super::timed_stream::TimedSocket;
 use crate::config::{TlsFiles, TlsFilesError};
 use crate::decide::limits;
 use crate::observe::log;
