@@ -20,7 +20,6 @@ function sentence(status, reason, body) {
   if (status === 0) return "The node does not respond. Is it running?";
   if (status === 401) return "A token is required.";
   if (reason === "bad_token") return "Wrong token.";
-  if (reason === "bad_link") return "This link was used before, or is too old. Run hookonce open again.";
   if (reason === "not_allowed") return "This token has no permission for that.";
   if (reason === "unknown_event") return "There is no such event. It may have been forgotten.";
   if (reason === "unknown_register") return "There is no such register. It may have been cleared, or its event has no subject.";
