@@ -1,4 +1,5 @@
 //! The ports of a node as a network sees them: TLS, HTTP/2, proxies in front, addresses, names.
+#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod clients;
 mod dashboard_login;
