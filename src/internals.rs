@@ -34,8 +34,8 @@ pub mod config {
     pub use crate::config::external_value::SecretRequirement;
     pub use crate::config::stream_source::AckTiming;
     pub use crate::config::{
-        AdminPermission, Config, StateFolder, StoreAddress, find, json_schema, load, load_with, parse, presets,
-        reference,
+        AdminPermission, Config, StateFolder, StoreAddress, TlsFiles, TlsFilesError, find, json_schema, load,
+        load_with, parse, presets, reference,
     };
 }
 
@@ -45,11 +45,14 @@ pub mod engine {
 }
 
 pub mod ingress {
-    pub use crate::ingress::accept::{self, ConnectionLimits, raise_file_limit, serve};
+    pub use crate::ingress::accept::{self, ConnectionLimits, PeerAddress, raise_file_limit, serve};
+    pub use crate::ingress::client_address::ClientGuard;
     pub use crate::ingress::http::IngestState;
     pub use crate::ingress::http_response::{self, no_body};
+    pub use crate::ingress::port_listener::PortListener;
     pub use crate::ingress::readiness::Readiness;
     pub use crate::ingress::request_body::{BodiesInFlight, BodyError, BodyLimits, read};
+    pub use crate::ingress::tls::PortTls;
 }
 
 pub mod key_fetch {

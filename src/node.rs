@@ -1,5 +1,6 @@
 //! A running node, assembled from a config: store, batcher, dispatcher, gateway and both ports.
 pub(crate) mod data_loss;
+mod ports;
 pub(crate) mod state_file;
 
 use crate::action::forward::ip_filter::DnsResolver;
@@ -23,7 +24,9 @@ use crate::engine::dispatcher::{Dispatcher, Lane};
 use crate::engine::gateway::{FormerKeyPolicy, Gateway};
 use crate::engine::handover::Handovers;
 use crate::ingress::accept::{ConnectionLimits, PeerAddress};
+use crate::ingress::client_address::{ClientGuard, TrustedProxies};
 use crate::ingress::http::IngestState;
+use crate::ingress::port_listener::PortListener;
 use crate::ingress::readiness::Readiness;
 use crate::ingress::request_body::BodiesInFlight;
 use crate::ingress::{accept, http, http_response};
@@ -44,7 +47,6 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -122,11 +124,15 @@ impl NodeHandle {
                 config.store
             )));
         }
+        let closing = CancellationToken::new();
         let listener = match does {
-            NodeRole::Both | NodeRole::Ingest => Some(bind(config.listen, "listen").await?),
+            NodeRole::Both | NodeRole::Ingest => {
+                Some(ports::bind(&config.listen, config.tls.as_ref(), "listen", &closing).await?)
+            }
             NodeRole::Work => None,
         };
-        let admin_listener = bind(config.admin.listen, "admin.listen").await?;
+        let admin = &config.admin;
+        let admin_listener = ports::bind(&admin.listen, admin.tls.as_ref(), "admin.listen", &closing).await?;
         let (ingest, admin) = (listener.as_ref().map(address).transpose()?, address(&admin_listener)?);
         let environment = ActionEnvironment {
             variables: NodeEnvVars::own(&config.secret_env_names),
@@ -156,6 +162,7 @@ impl NodeHandle {
                 .handing_over(handovers.clone()),
             flight: flight.clone(),
             health: health.clone(),
+            clients: Arc::new(ClientGuard::new(&config.clients)),
         };
         let catching_up = CatchUpContext {
             store: store.clone(),
@@ -167,8 +174,8 @@ impl NodeHandle {
         };
         let desk =
             AdminState::new(config, (ingest, admin), store.clone(), (dispatcher.clone(), metrics), health, flight)
-                .handing_over(handovers);
-        let closing = desk.closing.clone();
+                .handing_over(handovers)
+                .closing_with(closing.clone());
         tokio::spawn(admin::overview::record_series(desk.clone()));
         if config.store.is_shared() {
             tokio::spawn(publish_retention(store.clone(), retention_policies(config), draining.clone()));
@@ -182,8 +189,10 @@ impl NodeHandle {
             ports.extend(polls(config, &port)?);
         }
         let router = admin::router(desk);
+        let proxies = TrustedProxies::of(&config.clients);
         let ask = move |mut request: ::http::Request<hyper::body::Incoming>, peer: PeerAddress| {
-            request.extensions_mut().insert(peer);
+            let client = proxies.client(peer.0, request.headers());
+            request.extensions_mut().insert(PeerAddress(client));
             let router = router.clone();
             async move { router.oneshot(request.map(axum::body::Body::new)).await.unwrap_or_else(|never| match never {}) }
         };
@@ -200,9 +209,9 @@ impl NodeHandle {
         let admin_port = tokio::spawn(accept::serve_with_peers(admin_listener, ask, limits, closing.clone()));
         if let Some(listener) = listener {
             let port = Arc::new(port);
-            let answer = move |request| port.clone().answer(request);
+            let answer = move |request, peer| port.clone().answer(request, peer);
             let limits = ConnectionLimits { connections, ..ConnectionLimits::default() };
-            ports.push(tokio::spawn(accept::serve(listener, answer, limits, draining.clone())));
+            ports.push(tokio::spawn(accept::serve_with_peers(listener, answer, limits, draining.clone())));
         }
         if does != NodeRole::Work {
             ports.extend(catch_up::start(hook_apis, &catching_up));
@@ -258,35 +267,8 @@ fn connections() -> (usize, usize) {
     (connections, admin)
 }
 
-/// How long to wait for a port in use: a killed node may leave a child that holds its sockets for a moment.
-const PORT_WAIT: Duration = Duration::from_secs(1);
-/// How often the port is tried.
-const PORT_LOOK: Duration = Duration::from_millis(10);
-
-async fn bind(address: SocketAddr, key: &str) -> Result<TcpListener, NodeStartError> {
-    let patience = tokio::time::Instant::now() + PORT_WAIT;
-    let bound = loop {
-        match TcpListener::bind(address).await {
-            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse && tokio::time::Instant::now() < patience => {
-                tokio::time::sleep(PORT_LOOK).await;
-            }
-            bound => break bound,
-        }
-    };
-    bound.map_err(|error| {
-        let hint = match error.kind() {
-            std::io::ErrorKind::AddrInUse => "something else listens there; stop it, or choose another port",
-            std::io::ErrorKind::PermissionDenied => "ports below 1024 need elevated privileges; choose another port",
-            std::io::ErrorKind::AddrNotAvailable => "this machine has no such address",
-            _ => "choose another address",
-        };
-        let why = format!("cannot listen on {address} (`{key}`): {error}\nhint: {hint}");
-        NodeStartError::new(ErrorMessage::from(why).caused_by(error))
-    })
-}
-
-fn address(listener: &TcpListener) -> Result<SocketAddr, NodeStartError> {
-    listener.local_addr().map_err(|error| {
+fn address(listener: &PortListener) -> Result<SocketAddr, NodeStartError> {
+    listener.address().map_err(|error| {
         NodeStartError::new(ErrorMessage::from(format!("a port has no address: {error}")).caused_by(error))
     })
 }
@@ -519,7 +501,7 @@ async fn open_once(config: &Config, fence: &mut DataLossDetector) -> Result<Arc<
 async fn open(
     config: &Config,
     accepts: Option<&str>,
-    ports: impl Iterator<Item = &TcpListener>,
+    ports: impl Iterator<Item = &PortListener>,
 ) -> Result<(Arc<dyn Inspect>, DataLossDetector), NodeStartError> {
     let mut fence =
         DataLossDetector::new(config, accepts).map_err(|cannot| NodeStartError::new(ErrorMessage::of(cannot)))?;
@@ -558,16 +540,14 @@ struct UnavailablePorts {
 }
 
 impl UnavailablePorts {
-    fn at(ports: &[&TcpListener]) -> Result<Self, NodeStartError> {
+    fn at(ports: &[&PortListener]) -> Result<Self, NodeStartError> {
         let until = CancellationToken::new();
         let answer = |request: ::http::Request<hyper::body::Incoming>| async move {
             let alive = request.uri().path() == "/healthz";
             http_response::response(if alive { response::healthy() } else { http::closing(response::unavailable()) })
         };
-        let serve = |port: &&TcpListener| {
-            let again = rustix::io::dup(*port).map(std::net::TcpListener::from).map_err(std::io::Error::from);
-            let port = again.and_then(TcpListener::from_std);
-            let port = port.map_err(|error| {
+        let serve = |port: &&PortListener| {
+            let port = port.try_clone().map_err(|error| {
                 NodeStartError::new(ErrorMessage::from(format!("a port cannot be shared: {error}")).caused_by(error))
             })?;
             Ok(tokio::spawn(accept::serve(port, answer, ConnectionLimits::default(), until.clone())))

@@ -13,6 +13,7 @@ use hookonce::internals::engine::{Dispatcher, Lane};
 use hookonce::internals::ingress::BodiesInFlight;
 use hookonce::internals::ingress::ConnectionLimits;
 use hookonce::internals::ingress::IngestState;
+use hookonce::internals::ingress::PeerAddress;
 use hookonce::internals::ingress::Readiness;
 use hookonce::internals::ingress::accept;
 use hookonce::internals::node::NodeHandle;
@@ -189,7 +190,7 @@ async fn begin(kind: Kind) -> (SocketAddr, Option<SocketAddr>, Option<Arc<dyn In
     match kind {
         Kind::Bare => {
             let flight = Arc::new(BodiesInFlight::default());
-            (listen(move |request| bare(request, flight.clone())).await, None, None)
+            (listen(move |request, _| bare(request, flight.clone())).await, None, None)
         }
         Kind::PerRow => {
             let (address, store) = per_row(&config).await;
@@ -212,7 +213,7 @@ async fn begin(kind: Kind) -> (SocketAddr, Option<SocketAddr>, Option<Arc<dyn In
 }
 
 async fn listen<F, B>(
-    handler: impl Fn(http::Request<hyper::body::Incoming>) -> F + Clone + Send + 'static,
+    handler: impl Fn(http::Request<hyper::body::Incoming>, PeerAddress) -> F + Clone + Send + Sync + 'static,
 ) -> SocketAddr
 where
     F: Future<Output = http::Response<B>> + Send + 'static,
@@ -220,7 +221,7 @@ where
 {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("a port has an address");
-    tokio::spawn(accept::serve(listener, handler, ConnectionLimits::default(), CancellationToken::new()));
+    tokio::spawn(accept::serve_with_peers(listener, handler, ConnectionLimits::default(), CancellationToken::new()));
     address
 }
 
@@ -239,6 +240,7 @@ async fn per_row(config: &Config) -> (SocketAddr, Option<Arc<dyn Inspect>>) {
         health: Readiness::new(CancellationToken::new(), store.clone(), &batch),
         gateway: Gateway::new(store.clone(), batch, dispatcher, Arc::default()),
         flight: Arc::new(BodiesInFlight::default()),
+        clients: Arc::default(),
     });
-    (listen(move |request| ingest.clone().answer(request)).await, Some(sqlite))
+    (listen(move |request, peer| ingest.clone().answer(request, peer)).await, Some(sqlite))
 }

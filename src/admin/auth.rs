@@ -5,12 +5,13 @@
 //! counted, logged and refused after a delay, in a header and at the login alike.
 //!
 //! CSRF: a browser sends the cookie with any site's request. A request that changes something and has a cookie must
-//! therefore also have an `Origin` equal to its `Host`, and a header that no form of another site can set. Whether a
-//! proxy in front uses TLS is not known here (any client can send `X-Forwarded-Proto`), so the cookie is not marked
-//! `Secure`.
+//! therefore also have an `Origin` equal to its `Host`, and a header that no form of another site can set. The cookie is
+//! marked `Secure` where this port itself has TLS. Whether a proxy in front has is not known here: any client can send
+//! `X-Forwarded-Proto`.
 
 use super::dashboard;
 use super::openapi::{AuthWord, BadRequest, Forbidden, PermissionWord, Unauthorized, WrongMediaType};
+use super::session::AdminSession;
 use super::view::{OkView, RefusalView};
 use super::{AdminState, refuse};
 use crate::config::{AdminConfig, AdminPermission};
@@ -19,10 +20,11 @@ use crate::decide::id::Digest;
 use crate::decide::limits;
 use crate::decide::time::Timestamp;
 use crate::ingress::accept::PeerAddress;
+use crate::ingress::client_address::network;
 use crate::ingress::request_body::{BodyError, BodyLimits, read};
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Query, Request, State};
+use axum::extract::{Path, Query, Request, State};
 use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -115,7 +117,7 @@ pub(super) async fn authorize(State(state): State<AdminState>, request: Request,
     }
     let allowed = match (may, request.uri().path()) {
         (AdminPermission::All, _) => true,
-        (AdminPermission::Read, path) => reads || path == "/api/explain",
+        (AdminPermission::Read, path) => reads || matches!(path, "/api/explain" | "/api/link"),
         (AdminPermission::Forget, path) => !reads && path == "/api/forget",
     };
     if allowed { next.run(request).await } else { refuse(StatusCode::FORBIDDEN, "not_allowed") }
@@ -124,7 +126,7 @@ pub(super) async fn authorize(State(state): State<AdminState>, request: Request,
 #[expect(clippy::result_large_err, reason = "it is sent at once")]
 fn identify(state: &AdminState, headers: &HeaderMap) -> Result<AuthResult, Response> {
     if state.admin.tokens.is_empty() {
-        let here = is_local_request(headers, state.admin.listen.port());
+        let here = is_local_request(headers);
         return if here {
             Ok(AuthResult::Known(AdminPermission::All, AuthMethod::Loopback))
         } else {
@@ -192,20 +194,24 @@ fn same_origin(headers: &HeaderMap, needed: bool) -> bool {
 }
 
 /// Whether the request names this machine by a loopback name, and does not come from another site's page.
-fn is_local_request(headers: &HeaderMap, port: u16) -> bool {
+///
+/// The port may be another than ours: `ssh -L` forwards any. The page of another program on this machine has another
+/// port, and thereby another origin than its `Host`.
+fn is_local_request(headers: &HeaderMap) -> bool {
     let here = |authority: &str| {
-        let name = authority.strip_suffix(&format!(":{port}")).unwrap_or(authority);
-        matches!(name, "localhost" | "127.0.0.1" | "[::1]")
+        let port = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+        ["localhost", "127.0.0.1", "[::1]"].iter().any(|name| {
+            let rest = authority.strip_prefix(name);
+            rest.is_some_and(|rest| rest.is_empty() || rest.strip_prefix(':').is_some_and(port))
+        })
     };
-    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
-    let origin = headers.get(header::ORIGIN).map(|origin| origin.to_str().unwrap_or(""));
+    let mut hosts = headers.get_all(header::HOST).iter();
+    let host = hosts.next().and_then(|host| host.to_str().ok()).filter(|_| hosts.next().is_none());
     // A browser fetches images and scripts of another site's page without an origin, but with this header.
     let site = headers.get("sec-fetch-site").map(|site| site.to_str().unwrap_or(""));
     host.is_some_and(here)
         && site.is_none_or(|site| matches!(site, "same-origin" | "none"))
-        && origin.is_none_or(|origin| {
-            origin.strip_prefix("http://").is_some_and(|rest| rest.ends_with(&format!(":{port}")) && here(rest))
-        })
+        && same_origin(headers, false)
 }
 
 /// A client's session and permission.
@@ -320,7 +326,7 @@ pub(super) async fn login(State(state): State<AdminState>, request: Request) -> 
     let (parts, body) = request.into_parts();
     let json = wants_json(&parts.headers);
     if state.admin.tokens.is_empty() {
-        if !is_local_request(&parts.headers, state.admin.listen.port()) {
+        if !is_local_request(&parts.headers) {
             return refuse(StatusCode::FORBIDDEN, "host_or_origin");
         }
         return refuse(StatusCode::BAD_REQUEST, "no token is configured, so there is no login");
@@ -336,12 +342,79 @@ pub(super) async fn login(State(state): State<AdminState>, request: Request) -> 
         let refusal = if json { refuse(StatusCode::UNAUTHORIZED, "bad_token") } else { go("/login?failed=bad_token") };
         return reject_token(&state, peer(&parts.extensions), TokenLocation::Login, refusal).await;
     };
-    let (held, session) = state.sessions.open(place, state.store.now());
-    let (name, age) = (cookie_name(&parts.headers), limits::SESSION_TIME.as_secs());
-    let cookie = format!("{name}={held}; Path=/; HttpOnly; SameSite=Strict; Max-Age={age}");
+    let (cookie, session) = start_session(&state, &parts.headers, place);
     let session = || Json(session_view(&state, session.may, AuthMethod::Cookie(session.ends_at))).into_response();
     let response = if json { session() } else { go("/") };
     with_cookie(response, &cookie)
+}
+
+/// A new session for the token of this index, and the cookie that carries it.
+fn start_session(state: &AdminState, headers: &HeaderMap, token: usize) -> (String, AdminSession) {
+    let (held, session) = state.sessions.open(token, state.store.now());
+    let (name, age) = (cookie_name(headers), limits::SESSION_TIME.as_secs());
+    let secure = if state.admin.tls.is_some() { "; Secure" } else { "" };
+    (format!("{name}={held}; Path=/; HttpOnly; SameSite=Strict; Max-Age={age}{secure}"), session)
+}
+
+/// A link to the dashboard.
+#[derive(Serialize, ToSchema)]
+pub(super) struct LoginLinkView {
+    /// Its path on this port. With `/open/` it logs a browser in, once.
+    path: String,
+    /// How long it can be used; null: it needs no login.
+    #[schema(required)]
+    expires_in_seconds: Option<u64>,
+}
+
+/// Makes a link that logs a browser in once, with the permission of the token in the header.
+#[utoipa::path(
+    post,
+    path = "/api/link",
+    operation_id = "makeLink",
+    responses(
+        (status = 200, body = LoginLinkView,
+         description = "For a client with a token in the header, or on loopback without tokens. The link is valid on this \
+                        node, for a minute and once.",
+         example = json!({ "path": "/open/5d0c…", "expires_in_seconds": 60 })),
+        Unauthorized, Forbidden
+    )
+)]
+pub(super) async fn make_link(State(state): State<AdminState>, headers: HeaderMap) -> Response {
+    let link = |path, expires_in_seconds| Json(LoginLinkView { path, expires_in_seconds }).into_response();
+    if state.admin.tokens.is_empty() {
+        return link("/".to_owned(), None);
+    }
+    // A session makes no other one, which its logout would not end.
+    let Some(place) = bearer(&headers).and_then(|token| find_token(&state.admin, token)) else {
+        return refuse(StatusCode::FORBIDDEN, "not_allowed");
+    };
+    let code = state.links.make(state.admin.tokens[place].secret.expose());
+    link(format!("/open/{code}"), Some(limits::LOGIN_LINK_TIME.as_secs()))
+}
+
+/// Logs a browser in by a link of `hookonce open`.
+#[utoipa::path(
+    get,
+    path = "/open/{code}",
+    operation_id = "openLink",
+    params(("code" = String, Path, description = "The code that POST /api/link returned.")),
+    responses((status = 303, description = "The cookie of a session, and a redirect to `/`; or, if the link was used before \
+                                            or is too old, to `/login?failed=bad_link`."))
+)]
+pub(super) async fn open_link(
+    State(state): State<AdminState>,
+    Path(code): Path<String>,
+    method: Method,
+    headers: HeaderMap,
+) -> Response {
+    // HEAD asks whether there is something; it must not use the link up.
+    let token = if method == Method::GET { state.links.redeem(&code) } else { None };
+    let place =
+        token.and_then(|token| state.admin.tokens.iter().position(|known| Digest::of(known.secret.expose()) == token));
+    match place {
+        Some(place) => with_cookie(go("/"), &start_session(&state, &headers, place).0),
+        None => go("/login?failed=bad_link"),
+    }
 }
 
 /// Ends the session on this node, and removes the cookie.
@@ -473,14 +546,6 @@ async fn reject_token(
     }
 }
 
-/// The network that a client counts as: an IPv6 client can use a whole /64.
-fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
-        address @ IpAddr::V4(_) => address,
-    }
-}
-
 /// Closes the connection without a response, by a body that fails before its first byte.
 fn drop_connection() -> Response {
     let broken = stream::iter([Err::<&[u8], _>(io::Error::other("too many wrong tokens"))]);
@@ -499,26 +564,42 @@ mod tests {
 
     fn check(host: Option<&str>, origin: Option<&str>, expected: bool) {
         let headers = headers(&[(header::HOST, host), (header::ORIGIN, origin)]);
-        assert_eq!(is_local_request(&headers, 3143), expected, "{host:?} {origin:?}");
+        assert_eq!(is_local_request(&headers), expected, "{host:?} {origin:?}");
     }
 
     #[test]
     fn only_this_machine_by_its_loopback_names_and_its_own_pages_are_allowed() {
-        for host in ["127.0.0.1:3143", "localhost:3143", "localhost", "[::1]:3143"] {
+        let names = ["127.0.0.1:3143", "localhost:3143", "localhost", "[::1]:3143", "localhost:18080"];
+        for host in names {
             check(Some(host), None, true);
-            check(Some(host), Some("http://localhost:3143"), true);
-            check(Some(host), Some("http://127.0.0.1:3143"), true);
+            for other in names {
+                check(Some(host), Some(&format!("http://{other}")), host == other);
+            }
+            check(Some(host), Some(&format!("https://{host}")), true);
         }
-        let strange = ["evil.example:3143", "evil.example", "127.0.0.1.evil.example:3143", "localhost:80", ""];
+        let strange = [
+            "evil.example:3143",
+            "evil.example",
+            "127.0.0.1.evil.example:3143",
+            "localhost.evil.example",
+            "localhost:",
+            "localhost:x",
+            "localhost:80:80",
+            "evil@localhost:80",
+            "localhost:80/",
+            "",
+        ];
         for host in strange {
             check(Some(host), None, false);
+            check(Some(host), Some(&format!("http://{host}")), false);
         }
         check(None, None, false);
-        for origin in
-            ["https://evil.example", "http://localhost", "http://localhost:80", "null", "", "http://evil.example:3143"]
-        {
+        for origin in ["https://evil.example", "null", "", "http://evil.example:3143", "ftp://localhost:3143"] {
             check(Some("localhost:3143"), Some(origin), false);
         }
+        let mut twice = headers(&[(header::HOST, Some("localhost:3143"))]);
+        twice.append(header::HOST, HeaderValue::from_static("evil.example"));
+        assert!(!is_local_request(&twice));
     }
 
     #[test]
@@ -526,7 +607,7 @@ mod tests {
         let site = HeaderName::from_static("sec-fetch-site");
         for (said, expected) in [("none", true), ("same-origin", true), ("cross-site", false), ("same-site", false)] {
             let headers = headers(&[(header::HOST, Some("localhost:3143")), (site.clone(), Some(said))]);
-            assert_eq!(is_local_request(&headers, 3143), expected, "{said}");
+            assert_eq!(is_local_request(&headers), expected, "{said}");
         }
     }
 
@@ -559,19 +640,6 @@ mod tests {
         ] {
             let headers = headers(&[(header::HOST, host), (header::COOKIE, Some(given))]);
             assert_eq!(cookie(&headers), expected, "{host:?}");
-        }
-    }
-
-    #[test]
-    fn an_ipv6_network_and_a_mapped_address_count_as_one() {
-        for (address, expected) in [
-            ("192.0.2.7", "192.0.2.7"),
-            ("::ffff:192.0.2.7", "192.0.2.7"),
-            ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
-            ("2001:db8:1:2::", "2001:db8:1:2::"),
-        ] {
-            let address: IpAddr = address.parse().expect("an address");
-            assert_eq!(network(address).to_string(), expected);
         }
     }
 }

@@ -113,7 +113,8 @@ params!(
                 "at": "2026-02-07T15:20:40.500000Z", "node": "4f6b3fa9c01e", "source": "ghcr", "path": null,
                 "verdict": "refused", "status": 401, "reason": "bad_signature",
                 "why": "x-hub-signature-256: a signature of other bytes, or with another secret",
-                "delivery": "f168a0a0-0440-11f1-9b3f-a185afe7eea8", "bytes": 8121, "event": null, "same": null,
+                "delivery": "f168a0a0-0440-11f1-9b3f-a185afe7eea8", "bytes": 8121, "from": "203.0.113.9",
+                "event": null, "same": null,
             }],
             "nodes": [
                 { "node": "4f6b3fa9c01e", "address": null, "answered": true, "why": null },
@@ -254,6 +255,7 @@ fn parse_record(shown: &Value) -> Option<DeliveryRecord> {
         why: text("why"),
         delivery: text("delivery"),
         bytes: number("bytes")?.try_into().ok()?,
+        from: shown["from"].as_str().and_then(|from| from.parse().ok()),
         ..DeliveryRecord::new(
             source.map(Into::into),
             DeliveryVerdict::parse(shown["verdict"].as_str()?)?,

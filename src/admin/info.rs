@@ -233,7 +233,7 @@ pub(super) async fn metrics(State(state): State<AdminState>, headers: HeaderMap)
         listeners: limits::LISTENERS_MAX - state.listeners.available_permits(),
         spans_dropped: otlp::dropped(),
     };
-    let node = observe::node_name(state.admin.listen);
+    let node = observe::node_name(state.admin.listen.first);
     let format =
         MetricsFormat::accepted(headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or(""));
     let page = exposition(meter, (&node, &state.dispatcher.node().0), &gauges, format);

@@ -11,6 +11,7 @@ pub(crate) mod deliveries;
 pub(crate) mod events;
 pub(crate) mod handshakes;
 pub(crate) mod info;
+pub(crate) mod login_links;
 pub(crate) mod openapi;
 pub(crate) mod orphans;
 pub(crate) mod overview;
@@ -47,6 +48,7 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use budgets::BudgetUseCache;
 use info::SourceList;
+use login_links::LoginLinks;
 use openapi::NotReady;
 use orphans::OrphanCountCache;
 use overview::EventCountCache;
@@ -86,6 +88,7 @@ pub(crate) struct AdminState {
     store_kind: &'static str,
     flight: Arc<BodiesInFlight>,
     sessions: Arc<AdminSessions>,
+    links: Arc<LoginLinks>,
     refusals: Arc<TokenThrottle>,
     listeners: Arc<Semaphore>,
     counted: Arc<EventCountCache>,
@@ -108,7 +111,7 @@ impl AdminState {
         flight: Arc<BodiesInFlight>,
     ) -> Self {
         let mut configured = config.admin.clone();
-        configured.listen = admin;
+        configured.listen = admin.into();
         let tokens = config.admin.tokens.iter();
         let builder = || reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
         // A machine without CA certificates runs a node too; a peer with HTTPS then counts as one that does not respond.
@@ -124,6 +127,7 @@ impl AdminState {
             metrics,
             closing: CancellationToken::new(),
             sessions: Arc::new(AdminSessions::new(tokens.map(|token| (token.secret.expose(), token.may)))),
+            links: Arc::default(),
             refusals: Arc::default(),
             listeners: Arc::new(Semaphore::new(limits::LISTENERS_MAX)),
             counted: Arc::default(),
@@ -145,6 +149,12 @@ impl AdminState {
         Self { handovers, ..self }
     }
 
+    /// The same state, closing with this token.
+    #[must_use]
+    pub(crate) fn closing_with(self, closing: CancellationToken) -> Self {
+        Self { closing, ..self }
+    }
+
     /// Shows a waiting event as suspended if its route is not configured, even before it is due.
     fn mark_suspended(&self, details: &mut EventDetails) {
         let waits = matches!(details.event.state, EventState::Waiting { .. });
@@ -162,12 +172,14 @@ fn public_routes() -> OpenApiRouter<AdminState> {
         .routes(routes!(auth::session))
         .routes(routes!(auth::login, dashboard::login_page))
         .routes(routes!(auth::logout))
+        .routes(routes!(auth::open_link))
 }
 
 /// The routes that [`auth::authorize`] guards.
 fn guarded_routes() -> OpenApiRouter<AdminState> {
     OpenApiRouter::new()
         .routes(routes!(openapi::openapi))
+        .routes(routes!(auth::make_link))
         .routes(routes!(overview::overview))
         .routes(routes!(events::list))
         .routes(routes!(events::show, events::remove))

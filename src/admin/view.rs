@@ -549,6 +549,9 @@ pub(crate) struct DeliveryView {
     delivery: Option<String>,
     /// The length of its body; 0 also where it was not read.
     bytes: usize,
+    /// The address of its client; null: it did not come over HTTP.
+    #[schema(required)]
+    from: Option<String>,
     /// The event that it duplicates, or the newer change of its subject.
     #[schema(required)]
     event: Option<EventId>,
@@ -570,6 +573,7 @@ pub(crate) fn delivery(record: &DeliveryRecord, node: &str) -> DeliveryView {
         why: record.why.clone(),
         delivery: record.delivery.clone(),
         bytes: record.bytes,
+        from: record.from.map(|from| from.to_string()),
         event: record.event,
         same: record.same.clone(),
     }

@@ -3,7 +3,7 @@
 use super::UNKNOWN;
 use crate::cli::terminal::Terminal;
 use crate::config::presets::{Preset, SenderFacts};
-use crate::config::{self, EnvLookup, UserPreset, json_schema, presets};
+use crate::config::{self, EnvLookup, UserPreset, json_schema, presets, reference};
 use crate::decide::nearest_name::nearest;
 use crate::decide::time::duration_text;
 use clap_complete::Shell;
@@ -13,10 +13,31 @@ use std::io;
 use std::io::Write;
 use std::path::Path;
 
-/// Prints the man page of the program, or writes one for it and each command into a folder.
-pub(crate) fn man(program: &clap::Command, dir: Option<&Path>, out: &mut impl Write) -> io::Result<u8> {
+/// The name of the man page of the config, without its section.
+const CONFIG_PAGE: &str = "hookonce.toml";
+
+/// Prints a man page: that of the program, of the config, or of a command. Or writes all of them into a folder.
+pub(crate) fn man(
+    program: &clap::Command,
+    page: Option<&str>,
+    dir: Option<&Path>,
+    out: &mut impl Write,
+) -> io::Result<u8> {
     let Some(dir) = dir else {
-        Man::new(program.clone()).render(out)?;
+        let name = page.unwrap_or("hookonce");
+        if name == CONFIG_PAGE {
+            write!(out, "{}", reference::manual())?;
+            return Ok(0);
+        }
+        let mut program = program.clone();
+        program.build();
+        let command = name.strip_prefix("hookonce-").and_then(|name| program.find_subcommand(name));
+        let named = command.map(|command| command.clone().name(name.to_owned().leak() as &'static str));
+        let Some(page) = named.or_else(|| (name == "hookonce").then_some(program)) else {
+            eprintln!("error: there is no man page {name:?}\nhint: hookonce, {CONFIG_PAGE}, or hookonce-COMMAND");
+            return Ok(UNKNOWN);
+        };
+        Man::new(page).render(out)?;
         return Ok(0);
     };
     let mut program = program.clone();
@@ -27,9 +48,13 @@ pub(crate) fn man(program: &clap::Command, dir: Option<&Path>, out: &mut impl Wr
         // Clap wants a static name; the process ends soon after.
         pages.push((format!("{name}.1"), command.clone().name(name.leak() as &'static str)));
     }
-    for (file, page) in pages {
+    let render = |(file, page): (String, clap::Command)| {
         let mut text = Vec::new();
-        Man::new(page).render(&mut text)?;
+        Man::new(page).render(&mut text).map(|()| (file, text))
+    };
+    let mut texts = pages.into_iter().map(render).collect::<io::Result<Vec<_>>>()?;
+    texts.push((format!("{CONFIG_PAGE}.5"), reference::manual().into_bytes()));
+    for (file, text) in texts {
         let path = dir.join(file);
         if let Err(error) = std::fs::write(&path, text) {
             eprintln!("error: {} cannot be written: {error}", path.display());
@@ -37,6 +62,40 @@ pub(crate) fn man(program: &clap::Command, dir: Option<&Path>, out: &mut impl Wr
         }
         writeln!(out, "{}", path.display())?;
     }
+    Ok(0)
+}
+
+/// Prints the help of the program, of a command, or of a topic.
+pub(crate) fn help(mut program: clap::Command, topic: &[String], out: &mut impl Write) -> io::Result<u8> {
+    if let [first, rest @ ..] = topic
+        && first == "config"
+    {
+        let (terminal, section) = (Terminal::stdout(false), rest.first().map(String::as_str));
+        let text = reference::text(section, &|text, indent| terminal.wrap(text, indent));
+        let Some(text) = text.filter(|_| rest.len() < 2) else {
+            let names = reference::section_names();
+            let near = nearest(&rest.join(" "), names.iter().copied()).map(|near| format!("; did you mean `{near}`?"));
+            eprintln!(
+                "error: the config has no section {:?}{}\nhint: {}",
+                rest.join(" "),
+                near.unwrap_or_default(),
+                names.join(", ")
+            );
+            return Ok(UNKNOWN);
+        };
+        write!(out, "{text}")?;
+        return Ok(0);
+    }
+    program.build();
+    let mut command = &mut program;
+    for name in topic {
+        let Some(inner) = command.find_subcommand_mut(name) else {
+            eprintln!("error: there is no command or topic {name:?}\nhint: `hookonce help` lists them");
+            return Ok(UNKNOWN);
+        };
+        command = inner;
+    }
+    write!(out, "{}", command.render_long_help())?;
     Ok(0)
 }
 

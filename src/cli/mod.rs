@@ -18,6 +18,8 @@ pub(crate) mod init;
 pub(crate) mod list;
 #[cfg(feature = "sqlite")]
 pub mod migrate;
+pub(crate) mod open_dashboard;
+pub(crate) mod pinned_tls;
 pub(crate) mod registers;
 pub(crate) mod replay;
 pub(crate) mod send;
@@ -49,7 +51,7 @@ const UNKNOWN: u8 = 2;
 
 /// Webhooks arrive twice. Your action should happen once.
 #[derive(Parser, Debug)]
-#[command(name = "hookonce", version, about, arg_required_else_help = true)]
+#[command(name = "hookonce", version, about, arg_required_else_help = true, disable_help_subcommand = true)]
 struct CliArgs {
     #[command(subcommand)]
     command: CliCommand,
@@ -104,6 +106,8 @@ enum CliCommand {
     List(list::ListArgs),
     /// Show one event: deliveries, attempts, output, and why it is in this state
     Show(show::ShowArgs),
+    /// Print a link to the dashboard that logs a browser in, and open it
+    Open(open_dashboard::OpenArgs),
     /// Follow the events of a running node
     Tail(tail::TailArgs),
     /// Run events again
@@ -166,8 +170,11 @@ enum CliCommand {
         /// Shell to generate them for
         shell: clap_complete::Shell,
     },
-    /// Print the man page, or write one per command
+    /// Print the man page of the program, of the config, or of a command; or write all of them
     Man {
+        /// Page: hookonce, hookonce.toml, or hookonce-COMMAND
+        #[arg(value_name = "PAGE", conflicts_with = "dir")]
+        page: Option<String>,
         /// Folder to write them to
         #[arg(long)]
         dir: Option<PathBuf>,
@@ -177,6 +184,11 @@ enum CliCommand {
         /// Also print how this binary was built: commit, target, features, SQLite
         #[arg(long)]
         verbose: bool,
+    },
+    /// Print this help, that of a command, or every key of the config: `help config`, `help config source`
+    Help {
+        /// A command, or config
+        topic: Vec<String>,
     },
 }
 
@@ -362,6 +374,7 @@ fn dispatch(command: CliCommand, out: &mut impl Write) -> io::Result<u8> {
         CliCommand::Send(asked) => run_async(send::send(&asked, &env, out)),
         CliCommand::List(asked) => run_async(list::list(&asked, &env, out)),
         CliCommand::Show(asked) => run_async(show::show(&asked, &env, out)),
+        CliCommand::Open(asked) => run_async(open_dashboard::open(&asked, &env, out)),
         CliCommand::Tail(asked) => run_async(tail::tail(&asked, &env, out)),
         CliCommand::Replay(asked) => run_async(replay::replay(&asked, &env, out)),
         CliCommand::Cancel(asked) => run_async(cancel::cancel(&asked, &env, out)),
@@ -396,7 +409,8 @@ fn dispatch(command: CliCommand, out: &mut impl Write) -> io::Result<u8> {
         }
         CliCommand::Schema => generate::schema(out).map(|()| 0),
         CliCommand::Completions { shell } => generate::completions(CliArgs::command(), shell, out).map(|()| 0),
-        CliCommand::Man { dir } => generate::man(&CliArgs::command(), dir.as_deref(), out),
+        CliCommand::Man { page, dir } => generate::man(&CliArgs::command(), page.as_deref(), dir.as_deref(), out),
+        CliCommand::Help { topic } => generate::help(CliArgs::command(), &topic, out),
         CliCommand::Version { verbose } => version::version(verbose, out).map(|()| 0),
     }
 }

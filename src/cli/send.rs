@@ -6,6 +6,7 @@ mod sender_key_pair;
 
 use super::backend::{AdminClient, BackendArgs, SseReader, short, text};
 use super::error::{CommandError, print_error};
+use super::pinned_tls;
 use super::show::{EventPrinter, OutputExtent};
 use super::tail::{TailPrinter, follow_until_ended};
 use super::terminal::{OutputFormat, Terminal, one_line, strip_control_chars};
@@ -118,9 +119,13 @@ pub(crate) async fn send(asked: &SendArgs, env: EnvLookup<'_>, out: &mut impl Wr
     let url = address(asked, &config, &source, &delivery)?;
     let terminal = Terminal::stdout(asked.json);
     let mut watch = if asked.wait { Some(CompletionWatcher::begin(asked, env).await?) } else { None };
-    let builder = reqwest::Client::builder().timeout(ANSWER_TIME).redirect(reqwest::redirect::Policy::none());
+    let client = reqwest::Client::builder().timeout(ANSWER_TIME).redirect(reqwest::redirect::Policy::none());
+    let own = config.tls.as_ref().filter(|_| asked.url.is_none());
     // Plain HTTP must work on a machine without CA certificates.
-    let client = if url.scheme() == "http" { builder.tls_certs_only([]).build() } else { builder.build() };
+    let client = match url.scheme() {
+        "http" => client.tls_certs_only([]).build(),
+        _ => pinned_tls::trusting(client, own)?.build(),
+    };
     let client = client.map_err(|error| CommandError::unknown(format!("cannot send: {error}")))?;
     let publisher = match &key {
         Some(SenderKey::Published(key)) => Some(key.publish().await?),
@@ -279,10 +284,13 @@ fn address(
     }
     let named = match &asked.url {
         Some(url) => with_scheme(url),
-        None if config.listen.port() == 0 => {
+        None if config.listen.first.port() == 0 => {
             return Err(CommandError::unknown("the config has port 0, chosen at start; name the address with --url"));
         }
-        None => format!("http://{}", crate::cli::backend::connect_address(config.listen)),
+        None => {
+            let scheme = if config.tls.is_some() { "https" } else { "http" };
+            format!("{scheme}://{}", crate::cli::backend::connect_address(config.listen.first))
+        }
     };
     let cannot = |why: String| {
         // What cannot be read as a URL may have a secret anywhere.

@@ -2,7 +2,7 @@
 
 use crate::action::GuardProgram;
 use crate::config::diagnostic::{ColorChoice, ConfigDiagnostic, DiagnosticSeverity};
-use crate::config::{self, Config, EnvLookup};
+use crate::config::{self, Config, EnvLookup, TlsFiles};
 use crate::decide::source::{Fanout, Intake, Source};
 use crate::node::{NodeHandle, NodeRole};
 use crate::observe::log_layer::{LogFormat, Logger};
@@ -218,7 +218,7 @@ fn stopped() -> ServeExit {
 /// Sends traces where the environment says so. Returns what is logged of it once there is a log.
 #[cfg(feature = "otel")]
 fn start_traces(config: &Config, env: EnvLookup<'_>) -> impl FnOnce() {
-    let started = crate::observe::otlp::start(env, &crate::observe::node_name(config.admin.listen));
+    let started = crate::observe::otlp::start(env, &crate::observe::node_name(config.admin.listen.first));
     move || match started {
         Some(Ok(to)) => info!(target: "hookonce", to, "traces"),
         Some(Err(why)) => warn!(target: "hookonce", why, "traces"),
@@ -268,14 +268,39 @@ fn log_sources(config: &Config, node: &NodeHandle) {
 /// One line per source: where it listens, who signs, what it acts on, where it goes.
 fn print_sources(config: &Config, node: &NodeHandle, out: &mut impl Write) -> io::Result<()> {
     match node.ingest {
-        Some(at) => config.sources.iter().try_for_each(|source| writeln!(out, "{}", line(source, at)))?,
+        Some(at) => {
+            let scheme = port_scheme(config.tls.as_ref());
+            config.sources.iter().try_for_each(|source| writeln!(out, "{}", line(source, scheme, at)))?;
+        }
         None => writeln!(out, "this node only acts: deliveries arrive on other nodes")?,
     }
-    writeln!(out, "admin on http://{}, node {}", node.admin, node.dispatcher.node())?;
+    let scheme = port_scheme(config.admin.tls.as_ref());
+    writeln!(out, "dashboard {scheme}://{}, node {}", node.admin, node.dispatcher.node())?;
+    if node.admin.ip().is_loopback() {
+        let port = node.admin.port();
+        writeln!(
+            out,
+            "from your own machine: ssh -L {port}:{}:{port} THIS-HOST, then {scheme}://localhost:{port}",
+            host(node.admin)
+        )?;
+    }
+    if !config.admin.tokens.is_empty() {
+        writeln!(out, "`hookonce open` prints a link that logs your browser in")?;
+    }
     out.flush()
 }
 
-fn line(source: &Source, at: SocketAddr) -> String {
+/// The scheme of a port's URLs.
+fn port_scheme(tls: Option<&TlsFiles>) -> &'static str {
+    if tls.is_some() { "https" } else { "http" }
+}
+
+/// The address without its port, as a URL has it.
+fn host(address: SocketAddr) -> String {
+    if address.is_ipv6() { format!("[{}]", address.ip()) } else { address.ip().to_string() }
+}
+
+fn line(source: &Source, scheme: &str, at: SocketAddr) -> String {
     let routes: Vec<_> = source
         .routes
         .iter()
@@ -288,7 +313,7 @@ fn line(source: &Source, at: SocketAddr) -> String {
     let when = source.when.as_ref().map_or(String::new(), |when| format!(", acts when {}", when.text()));
     let signed = source.verify.words();
     let from = match &source.intake {
-        Intake::Path => format!("http://{at}{}, signed by {signed}", source.path),
+        Intake::Path => format!("{scheme}://{at}{}, signed by {signed}", source.path),
         Intake::Stream(_) => format!("{}, signed by {signed}", source.path),
         Intake::Poll { .. } => format!("polls {}", source.path),
     };

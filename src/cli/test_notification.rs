@@ -93,7 +93,7 @@ pub(crate) async fn test(
     }
     if sent == 0 {
         return Err(CommandError::no(format!(
-            "no target is told about `{}`; see `notify` in docs/config.md",
+            "no target is told about `{}`; `hookonce help config notify` has the keys of `notify`",
             asked.on
         )));
     }

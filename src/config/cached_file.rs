@@ -10,7 +10,7 @@ const MTIME_GRANULARITY: Duration = Duration::from_millis(100);
 
 /// The metadata that shows whether a file has changed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct FileFingerprint {
+pub(crate) struct FileFingerprint {
     file: (u64, u64),
     bytes: u64,
     written: (i64, i64),

@@ -2,7 +2,7 @@
 //! admin port. Each section describes itself; here is what they have in common.
 
 use super::diagnostic::{ConfigDiagnostic, ConfigError, DiagnosticSeverity};
-use super::{AdminPermission, Config, route, source_view};
+use super::{AdminPermission, Config, TlsFiles, route, source_view};
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
@@ -37,8 +37,13 @@ pub fn describe(config: &Config, out: &mut impl Write) -> io::Result<()> {
             format!("{}, tokens that may {}", config.admin.listen, may.join(", "))
         }
     };
-    line(out, "", "listen", &config.listen.to_string())?;
-    line(out, "", "admin", &admin)?;
+    let with_tls = |tls: Option<&TlsFiles>| tls.map_or("", |_| ", with TLS");
+    line(out, "", "listen", &format!("{}{}", config.listen, with_tls(config.tls.as_ref())))?;
+    line(out, "", "admin", &format!("{admin}{}", with_tls(config.admin.tls.as_ref())))?;
+    if !config.clients.trusted_proxies.is_empty() {
+        let proxies: Vec<_> = config.clients.trusted_proxies.iter().map(ToString::to_string).collect();
+        line(out, "", "proxies", &proxies.join(", "))?;
+    }
     line(out, "", "store", &config.store.description())?;
     for source in &config.sources {
         writeln!(out)?;
@@ -66,9 +71,12 @@ pub(crate) fn valid_config(file: &str, config: &Config) -> Value {
         "status": "fine",
         "file": file,
         "listen": config.listen.to_string(),
+        "tls": config.tls.is_some(),
+        "trusted_proxies": config.clients.trusted_proxies.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "store": config.store.description(),
         "admin": {
             "listen": config.admin.listen.to_string(),
+            "tls": config.admin.tls.is_some(),
             "tokens": config.admin.tokens.iter().map(|token| match token.may {
                 AdminPermission::Read => "read",
                 AdminPermission::Forget => "forget",

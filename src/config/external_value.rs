@@ -363,7 +363,7 @@ pub(super) fn is_useless(secret: &[u8]) -> bool {
 }
 
 /// The mode of a file that every user of the machine can read; `None` if its folder prevents that.
-fn world_readable_mode(path: &Path) -> Option<u32> {
+pub(super) fn world_readable_mode(path: &Path) -> Option<u32> {
     let mode = |path: &Path| std::fs::metadata(path).ok().map(|file| file.permissions().mode() & 0o7777);
     let lets_in = path.parent().and_then(mode).is_none_or(|folder| folder & 0o001 != 0);
     mode(path).filter(|file| file & 0o004 != 0 && lets_in && path.is_file())

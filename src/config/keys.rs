@@ -20,6 +20,8 @@ pub(crate) enum ConfigValueType {
     Size,
     /// An address such as "127.0.0.1:3142".
     Address,
+    /// A rate such as "60/m".
+    Rate,
     /// One of these words.
     Word(&'static [&'static str]),
     /// One of these numbers.
@@ -198,7 +200,8 @@ impl ConfigValueType {
             Self::Count => "an integer ≥ 1".to_owned(),
             Self::Duration => "a duration such as \"30s\"".to_owned(),
             Self::Size => "a size such as \"25MB\"".to_owned(),
-            Self::Address => "an address such as \"127.0.0.1:3142\"".to_owned(),
+            Self::Address => "an address such as \"127.0.0.1:3142\", \":3142\" or \"localhost:3142\"".to_owned(),
+            Self::Rate => "a rate such as \"60/m\"".to_owned(),
             Self::Word(words) => one_of(words),
             Self::Number(numbers) => alternatives(numbers.iter().map(u16::to_string)),
             Self::Expression => "an expression such as 'tag == \"latest\"'".to_owned(),
@@ -239,6 +242,7 @@ impl ConfigValueType {
             Self::Duration => quoted("30s"),
             Self::Size => quoted("25MB"),
             Self::Address => quoted("127.0.0.1:3142"),
+            Self::Rate => quoted("60/m"),
             Self::Word(words) | Self::WordOr(words, _) => quoted(words.first().unwrap_or(&"…")),
             Self::Number(numbers) => numbers.first().map(u16::to_string).unwrap_or_default(),
             Self::Place | Self::OneOrMorePlaces => quoted("body.…"),
@@ -273,6 +277,7 @@ impl ConfigValueType {
                 | Self::Duration
                 | Self::Size
                 | Self::Address
+                | Self::Rate
                 | Self::Word(_)
                 | Self::Expression
                 | Self::Place

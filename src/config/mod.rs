@@ -10,6 +10,7 @@ mod body_format;
 mod cached_file;
 pub(crate) mod caller_folder;
 mod catch_up;
+pub(crate) mod client_rules;
 pub(crate) mod describe;
 mod described_signature;
 pub mod diagnostic;
@@ -22,6 +23,7 @@ mod health;
 pub(crate) mod injection;
 pub mod json_schema;
 pub(crate) mod keys;
+pub(crate) mod listen_address;
 mod lookup;
 pub(crate) mod node_addresses;
 pub(crate) mod notifier;
@@ -45,13 +47,18 @@ pub(crate) mod source;
 mod source_path;
 pub(crate) mod source_view;
 pub(crate) mod stream_source;
+pub(crate) mod tls_files;
 mod token_scheme;
 pub(crate) mod units;
 mod user_presets;
 pub(crate) mod validate;
 mod verify;
 
+pub(crate) use client_rules::ClientRules;
 pub(crate) use external_value::{ConfigSecret, ExternalValue, SecretRequirement, UNKNOWN_URL};
+pub(crate) use listen_address::ListenAddress;
+pub use tls_files::{TlsFiles, TlsFilesError};
+
 pub(crate) use node_addresses::NodeAddresses;
 pub(crate) use notifier::ConfiguredNotifier;
 pub(crate) use polled_source::PollPlan;
@@ -69,7 +76,6 @@ use crate::registry::LookupPlan;
 use diagnostic::{ConfigDiagnostic, ConfigError, ConfigErrorKind};
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Read as _};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -87,7 +93,11 @@ pub(crate) type EnvLookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 #[derive(Debug)]
 pub struct Config {
     /// Where webhooks arrive.
-    pub listen: SocketAddr,
+    pub listen: ListenAddress,
+    /// The certificate of that port.
+    pub tls: Option<TlsFiles>,
+    /// What is believed and accepted of clients' addresses.
+    pub clients: ClientRules,
     /// Where events are kept.
     pub store: StoreAddress,
     /// Whether nodes migrate its schema.
@@ -190,7 +200,9 @@ impl StateFolder {
 #[derive(Clone, Debug)]
 pub struct AdminConfig {
     /// Where it listens.
-    pub listen: SocketAddr,
+    pub listen: ListenAddress,
+    /// Its certificate.
+    pub tls: Option<TlsFiles>,
     /// Its tokens; empty only on loopback.
     pub tokens: Vec<AdminToken>,
     /// The admin ports of other nodes.

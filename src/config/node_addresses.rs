@@ -5,7 +5,7 @@ use super::diagnostic::{ConfigError, ConfigErrorKind};
 use super::raw::{ConfigEntry, ConfigOrigin, ConfigSpan, ConfigTable};
 use super::resolve::{ADMIN, ConfigResolver, TOP_KEYS};
 use super::section::ConfigSection;
-use super::{ConfigSecret, EnvLookup, StoreAddress, validate};
+use super::{ConfigSecret, EnvLookup, StoreAddress, TlsFiles, validate};
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -16,6 +16,8 @@ pub(crate) struct NodeAddresses {
     pub store: StoreAddress,
     /// The admin port.
     pub admin: SocketAddr,
+    /// The files of its certificate.
+    pub tls: Option<TlsFiles>,
     /// The available token of that port with the most permissions.
     pub token: Option<ConfigSecret>,
 }
@@ -45,7 +47,8 @@ impl ConfigResolver<'_> {
         let others = all.iter().chain(&some).filter_map(|entry| entry.node("token"));
         Some(NodeAddresses {
             store: self.store(&top),
-            admin: admin.and_then(|admin| admin.address("listen")).unwrap_or(ADMIN),
+            admin: admin.and_then(|admin| admin.address("listen")).map_or(ADMIN, |listen| listen.first),
+            tls: admin.and_then(|admin| admin.section("tls")).and_then(|section| self.tls_files(&section)),
             token: first.chain(others).find_map(|node| self.secret_if_available(node)),
         })
     }

@@ -1,14 +1,19 @@
-//! Generates `docs/config.md` from the tables of keys. A test keeps the file up to date.
+//! Generates the reference of the config from the tables of keys: `docs/config.md` (a test keeps it up to date), the text of
+//! `hookonce help config`, and the man page hookonce.toml(5).
 
-use super::keys::{ConfigKey, sections};
+use super::keys::{ConfigKey, SectionKeys, sections};
 use super::presets;
 use std::fmt::Write as _;
 
 const HEAD: &str = "\
 # The config
 
-Generated from the tables of keys in `src/config`; `HOOKONCE_BLESS=1 cargo test --test cli_setup` updates it.
+Generated from the tables of keys in `src/config`; `HOOKONCE_BLESS=1 cargo test --test cli_setup` updates it. The binary has
+it, too: `hookonce help config`.
 
+";
+
+const INTRODUCTION: &str = "\
 `hookonce.toml` is found by `--config`, else `HOOKONCE_CONFIG`, else in the current folder, else in `/etc/hookonce/`.
 Paths in it are relative to it. `hookonce init` writes one, `hookonce check` explains one, and
 `hookonce schema` prints a JSON Schema for editors.
@@ -25,8 +30,8 @@ like CEL, over names of fields: `== != < <= > >= && || ! ( ) in [..]`, `exists(x
 
 /// The whole page, as Markdown.
 pub fn markdown() -> String {
-    let mut out = HEAD.to_owned();
-    for section in sections().into_iter().filter(|section| section.writable().next().is_some()) {
+    let mut out = format!("{HEAD}{INTRODUCTION}");
+    for section in written_sections() {
         // Writing to a string cannot fail.
         let _ = write!(
             out,
@@ -38,6 +43,76 @@ pub fn markdown() -> String {
     out += "\n## Presets\n\nA key beside `preset` replaces that key completely; fields are added. [senders.md](senders.md) has \
             every preset.\n";
     out
+}
+
+fn written_sections() -> impl Iterator<Item = &'static SectionKeys> {
+    sections().into_iter().filter(|section| section.writable().next().is_some())
+}
+
+/// The names of the sections, by which one of them can be asked for.
+pub(crate) fn section_names() -> Vec<&'static str> {
+    written_sections().map(|section| section.name).collect()
+}
+
+/// The reference as plain text: of one section, or all of it. `wrap` breaks a text into lines that leave room for an
+/// indentation. `None`: there is no such section.
+pub(crate) fn text(name: Option<&str>, wrap: &dyn Fn(&str, usize) -> Vec<String>) -> Option<String> {
+    let mut out = String::new();
+    let mut write = |indent: usize, text: &str| {
+        for line in wrap(text, indent) {
+            let _ = writeln!(out, "{}", format!("{:indent$}{line}", "").trim_end());
+        }
+    };
+    if name.is_none() {
+        for paragraph in INTRODUCTION.trim_end().split("\n\n") {
+            write(0, &paragraph.replace('\n', " "));
+            write(0, "");
+        }
+    }
+    let mut found = false;
+    for section in written_sections().filter(|section| name.is_none_or(|name| name == section.name)) {
+        found = true;
+        write(0, &format!("{}  ({})", section.title.replace('`', ""), section.name));
+        write(2, section.about);
+        for key in section.writable() {
+            write(0, "");
+            write(2, key.name);
+            write(6, key.doc);
+            write(6, &format!("Type: {}. Default: {}.", key.takes.expected(), key.default));
+        }
+        write(0, "");
+    }
+    found.then_some(out)
+}
+
+/// The man page hookonce.toml(5).
+pub fn manual() -> String {
+    let mut out = format!(
+        ".TH hookonce.toml 5 \"\" \"hookonce {}\" \"File formats\"\n.SH NAME\nhookonce.toml \\- the config of hookonce(1)\n\
+         .SH DESCRIPTION\n",
+        env!("CARGO_PKG_VERSION")
+    );
+    for paragraph in INTRODUCTION.trim_end().split("\n\n") {
+        let _ = writeln!(out, ".PP\n{}", roff(paragraph));
+    }
+    for section in written_sections() {
+        let _ =
+            writeln!(out, ".SH \"{}\"\n{}", roff(&section.title.replace('`', "")).to_uppercase(), roff(section.about));
+        for key in section.writable() {
+            let (name, doc) = (roff(key.name), roff(key.doc));
+            let (takes, default) = (roff(&key.takes.expected()), roff(key.default));
+            let _ = writeln!(out, ".TP\n\\fB{name}\\fR\n{doc}\n.br\nType: {takes}. Default: {default}.");
+        }
+    }
+    out += ".SH SEE ALSO\n.BR hookonce (1)\n";
+    out
+}
+
+/// A text of a man page. No line of it is a request.
+fn roff(text: &str) -> String {
+    let escaped = text.replace('\\', "\\e").replace('-', "\\-").replace('"', "\\(dq");
+    let safe = |line: &str| if line.starts_with(['.', '\'']) { format!("\\&{line}") } else { line.to_owned() };
+    escaped.lines().map(safe).collect::<Vec<_>>().join("\n")
 }
 
 const SENDERS_HEAD: &str = "\

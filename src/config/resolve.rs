@@ -1,5 +1,6 @@
 //! Resolves the parsed file into a [`Config`]. Continues after an error, so that all are found at once.
 
+use super::client_rules::CLIENT_KEYS;
 use super::diagnostic::{ConfigError, ConfigErrorKind, DiagnosticCollector};
 use super::external_value::UNKNOWN_URL;
 use super::fields::SourceFieldScope;
@@ -9,9 +10,10 @@ use super::raw::{self, ConfigNode, ConfigOrigin, ConfigSpan, ConfigTable, Config
 use super::section::ConfigSection;
 use super::sender_credentials::SeenSecret;
 use super::source::SOURCE_KEYS;
+use super::tls_files::TLS_KEYS;
 use super::{
-    AdminConfig, AdminPermission, AdminToken, Config, EnvLookup, ExternalValue, LogFormat, MigrationMode,
-    SecretRequirement, StateFolder, StoreAddress, UserPreset, user_presets, validate,
+    AdminConfig, AdminPermission, AdminToken, Config, EnvLookup, ExternalValue, ListenAddress, LogFormat,
+    MigrationMode, SecretRequirement, StateFolder, StoreAddress, UserPreset, user_presets, validate,
 };
 use crate::decide::field::{FieldLocation, FieldSet};
 use crate::decide::ingest_path::IngestPath;
@@ -30,55 +32,69 @@ pub(super) static TOP_KEYS: SectionKeys = SectionKeys {
     name: "top",
     title: "The top level",
     about: "Outside of every table.",
-    keys: &[&[
-        key("listen", ConfigValueType::Address, "127.0.0.1:3142", "The address for webhooks."),
-        key("store", ConfigValueType::Open, "sqlite:hookonce.db", concat!("The store: ", store_addresses!(), ".")),
-        key(
-            "migrate",
-            ConfigValueType::Word(&["auto", "manual"]),
-            "auto",
-            "Who migrates an outdated schema: a node when it starts, or an operator with `hookonce migrate up`.",
-        ),
-        key(
-            "state",
-            ConfigValueType::Text,
-            "$STATE_DIRECTORY, else /var/lib/hookonce",
-            "The folder for what this machine knows about a PostgreSQL or Redis store, to detect lost data after a restart.",
-        ),
-        key(
-            "log",
-            ConfigValueType::Word(&["text", "json"]),
-            "text",
-            "How `serve` writes its log, unless `--log` or HOOKONCE_LOG says so; json is one object per line.",
-        ),
-        key(
-            "admin",
-            ConfigValueType::Table(&ADMIN_KEYS),
-            "loopback, no token",
-            "The admin port: API, metrics, dashboard.",
-        ),
-        key(
-            "proxy",
-            ConfigValueType::Open,
-            "none",
-            "The proxy for requests to senders that publish keys, such as \"http://10.0.0.1:3128\"; with a password from \
+    keys: &[
+        &[
+            key(
+                "listen",
+                ConfigValueType::Address,
+                "127.0.0.1:3142",
+                "The address for webhooks. \":3142\" is every address, of IPv4 and IPv6; a name is all of its addresses.",
+            ),
+            key(
+                "tls",
+                ConfigValueType::Table(&TLS_KEYS),
+                "plain HTTP",
+                "TLS on the port for webhooks, where there is no proxy in front.",
+            ),
+            key("store", ConfigValueType::Open, "sqlite:hookonce.db", concat!("The store: ", store_addresses!(), ".")),
+            key(
+                "migrate",
+                ConfigValueType::Word(&["auto", "manual"]),
+                "auto",
+                "Who migrates an outdated schema: a node when it starts, or an operator with `hookonce migrate up`.",
+            ),
+            key(
+                "state",
+                ConfigValueType::Text,
+                "$STATE_DIRECTORY, else /var/lib/hookonce",
+                "The folder for what this machine knows about a PostgreSQL or Redis store, to detect lost data after a restart.",
+            ),
+            key(
+                "log",
+                ConfigValueType::Word(&["text", "json"]),
+                "text",
+                "How `serve` writes its log, unless `--log` or HOOKONCE_LOG says so; json is one object per line.",
+            ),
+            key(
+                "admin",
+                ConfigValueType::Table(&ADMIN_KEYS),
+                "loopback, no token",
+                "The admin port: API, metrics, dashboard.",
+            ),
+            key(
+                "proxy",
+                ConfigValueType::Open,
+                "none",
+                "The proxy for requests to senders that publish keys, such as \"http://10.0.0.1:3128\"; with a password from \
              { env } or { file }.",
-        ),
-        key(
-            "preset",
-            ConfigValueType::PresetTables,
-            "none",
-            "Presets of your own: the keys of a source, [sender], and in [route] the defaults of its routes. \
+            ),
+            key(
+                "preset",
+                ConfigValueType::PresetTables,
+                "none",
+                "Presets of your own: the keys of a source, [sender], and in [route] the defaults of its routes. \
              presets/NAME.toml beside the config is the same.",
-        ),
-        key("source", ConfigValueType::Named(&SOURCE_KEYS), "required", "The senders, each under a name."),
-        key(
-            "notify",
-            ConfigValueType::Tables(&NOTIFY_KEYS),
-            "nobody",
-            "Who is told about the ends of events, unless a source or a route has its own.",
-        ),
-    ]],
+            ),
+            key("source", ConfigValueType::Named(&SOURCE_KEYS), "required", "The senders, each under a name."),
+            key(
+                "notify",
+                ConfigValueType::Tables(&NOTIFY_KEYS),
+                "nobody",
+                "Who is told about the ends of events, unless a source or a route has its own.",
+            ),
+        ],
+        CLIENT_KEYS,
+    ],
 };
 
 pub(super) static ADMIN_KEYS: SectionKeys = SectionKeys {
@@ -87,6 +103,7 @@ pub(super) static ADMIN_KEYS: SectionKeys = SectionKeys {
     about: "The admin port: API, metrics, dashboard.",
     keys: &[&[
         key("listen", ConfigValueType::Address, "127.0.0.1:3143", "The address of the admin port."),
+        key("tls", ConfigValueType::Table(&TLS_KEYS), "plain HTTP", "TLS on the admin port."),
         key(
             "token",
             ConfigValueType::Secret,
@@ -274,13 +291,15 @@ impl<'a> ConfigResolver<'a> {
         self.preset_tables(&mut root);
         validate::check(&root, &TOP_KEYS, "the top level", &mut self.diagnostics);
         let top = ConfigSection::new(&root, &TOP_KEYS, ConfigSpan { origin: ConfigOrigin::Config, start: 0, end: 0 });
-        let listen = top.address("listen").unwrap_or(LISTEN);
+        let listen = top.address("listen").unwrap_or(LISTEN.into());
         let store = self.store(&top);
         self.dialect = store.sql_dialect();
-        let admin = self.admin(&top, listen);
+        let admin = self.admin(&top, &listen);
         self.proxy = self.outbound_proxy(&top);
         let mut config = Config {
             listen,
+            tls: self.tls(&top),
+            clients: self.client_rules(&top),
             store,
             migrate: if top.text("migrate") == Some("manual") { MigrationMode::Manual } else { MigrationMode::Auto },
             log: if top.text("log") == Some("json") { LogFormat::Json } else { LogFormat::Text },
@@ -347,7 +366,7 @@ impl<'a> ConfigResolver<'a> {
         for entry in &table.entries {
             let Some(inner) = entry.node.table() else { continue };
             let others = self.elsewhere.len();
-            let resolved = self.source(&entry.key, entry.key_at, inner);
+            let resolved = self.source(&entry.key, (entry.key_at, inner), (&config.clients, &config.listen));
             let source: Source = resolved.source;
             self.elsewhere[others..].iter_mut().for_each(|value| value.source = Some(source.name.clone()));
             // Two sources may poll the same tag.
@@ -389,6 +408,7 @@ impl<'a> ConfigResolver<'a> {
                 self.remembers(&config.store, inner.get("poll").map_or(entry.key_at, |node| node.at));
                 config.polls.insert(source.name.clone(), poll);
             }
+            config.clients.sources.insert(source.name.clone(), resolved.clients);
             config.notes.insert(source.name.clone(), resolved.notes);
             config.sources.push(Arc::new(source));
         }
@@ -425,14 +445,15 @@ impl<'a> ConfigResolver<'a> {
         }
     }
 
-    fn admin(&mut self, top: &ConfigSection<'_>, listen: SocketAddr) -> AdminConfig {
+    fn admin(&mut self, top: &ConfigSection<'_>, listen: &ListenAddress) -> AdminConfig {
         let Some(section) = top.section("admin") else {
-            self.check_ports_differ(listen, ADMIN, top.place("listen"));
-            return AdminConfig { listen: ADMIN, tokens: Vec::new(), peers: Vec::new(), peer_token: None };
+            let own = ListenAddress::from(ADMIN);
+            self.check_ports_differ(listen, &own, top.place("listen"));
+            return AdminConfig { listen: own, tls: None, tokens: Vec::new(), peers: Vec::new(), peer_token: None };
         };
-        let own = section.address("listen").unwrap_or(ADMIN);
+        let own = section.address("listen").unwrap_or(ADMIN.into());
         let at = if section.has("listen") { section.place("listen") } else { top.place("listen") };
-        self.check_ports_differ(listen, own, at);
+        self.check_ports_differ(listen, &own, at);
         let mut tokens = Vec::new();
         if let Some(secret) = section.node("token").and_then(|node| self.secret("token", node)) {
             tokens.push(AdminToken { secret, may: AdminPermission::All });
@@ -455,7 +476,7 @@ impl<'a> ConfigResolver<'a> {
         }
         self.tokens_differ(&tokens, &section);
         let any = section.has("token") || !section.sections("tokens").is_empty();
-        if !own.ip().is_loopback() && !any {
+        if !own.is_loopback() && !any {
             self.diagnostics
                 .error("the admin port can be reached from outside and has no token")
                 .unless(section.misspells("token") || section.misspells("tokens"))
@@ -464,7 +485,7 @@ impl<'a> ConfigResolver<'a> {
         }
         let peers = self.peers(&section);
         let peer_token = section.node("peer_token").and_then(|node| self.secret("peer_token", node));
-        AdminConfig { listen: own, tokens, peers, peer_token }
+        AdminConfig { listen: own, tls: self.tls(&section), tokens, peers, peer_token }
     }
 
     /// Admin addresses of other nodes, without a password and without a trailing slash.
@@ -508,9 +529,8 @@ impl<'a> ConfigResolver<'a> {
     }
 
     /// Checks that both ports can be opened together.
-    fn check_ports_differ(&mut self, listen: SocketAddr, admin: SocketAddr, at: ConfigSpan) {
-        let overlap = listen.ip() == admin.ip() || listen.ip().is_unspecified() || admin.ip().is_unspecified();
-        if listen.port() != 0 && listen.port() == admin.port() && overlap {
+    fn check_ports_differ(&mut self, listen: &ListenAddress, admin: &ListenAddress, at: ConfigSpan) {
+        if listen.overlaps(admin) {
             self.diagnostics
                 .error("webhooks and the admin port listen on the same address")
                 .at(at, format!("webhooks: {listen}, admin: {admin}"))

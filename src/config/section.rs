@@ -2,10 +2,10 @@
 
 use super::keys::SectionKeys;
 use super::raw::{ConfigNode, ConfigSpan, ConfigTable, ConfigValue};
-use super::units;
+use super::{ListenAddress, units};
 use crate::decide::nearest_name::nearest;
+use crate::decide::refusal_limit::RefusalRate;
 use crate::decide::time::Duration;
-use std::net::SocketAddr;
 
 /// A table with the keys of one part.
 #[derive(Clone, Copy)]
@@ -87,8 +87,13 @@ impl<'a> ConfigSection<'a> {
         units::size(self.text(key)?).ok()
     }
 
-    pub(super) fn address(&self, key: &str) -> Option<SocketAddr> {
-        units::address(self.text(key)?).ok()
+    pub(super) fn address(&self, key: &str) -> Option<ListenAddress> {
+        ListenAddress::parse(self.text(key)?).ok()
+    }
+
+    pub(super) fn rate(&self, key: &str) -> Option<RefusalRate> {
+        let (count, within) = units::rate(self.text(key)?).ok()?;
+        Some(RefusalRate { count, within })
     }
 
     fn part_of(&self, key: &str) -> &'static SectionKeys {

@@ -1,6 +1,7 @@
 //! `source`: its preset, path, delivery id, responses and routes.
 
 use super::catch_up::CATCH_UP_KEYS;
+use super::client_rules::{ClientRules, SOURCE_CLIENT_KEYS, SourceClientRules};
 use super::event_kinds::{KIND_KEYS, compares_all_kinds, kind_use, unknown_kinds};
 use super::fields::{FIELD_KEYS, SourceFieldScope};
 use super::handshake::HANDSHAKE_KEYS;
@@ -16,7 +17,7 @@ use super::section::ConfigSection;
 use super::stream_source::FROM_KEYS;
 use super::units::size_text;
 use super::verify::{SCHEMES, VERIFY_KEYS};
-use super::{PollPlan, SourceProvenance, StreamPlan, presets};
+use super::{ListenAddress, PollPlan, SourceProvenance, StreamPlan, presets};
 use crate::action::ActionPlan;
 use crate::action::health_check::HealthCheckPlan;
 use crate::catch_up::CatchUpPlan;
@@ -32,166 +33,179 @@ pub(super) static SOURCE_KEYS: SectionKeys = SectionKeys {
     name: "source",
     title: "`[source.NAME]`",
     about: "A sender. NAME consists of lower-case letters, digits, `_` and `-`.",
-    keys: &[&[
-        key(
-            "preset",
-            ConfigValueType::Text,
-            "none",
-            "Built-in settings for a known sender; keys beside it replace them.",
-        ),
-        key(
-            "path",
-            ConfigValueType::Open,
-            "/in/<source name>",
-            "The path webhooks arrive on. From { env } or { file } it is a secret, for senders that sign nothing.",
-        ),
-        key(
-            "from",
-            ConfigValueType::Table(&FROM_KEYS),
-            "none",
-            "Reads deliveries from a NATS stream instead of receiving them on a path.",
-        ),
-        key(
-            "poll",
-            ConfigValueType::Table(&POLL_KEYS),
-            "none",
-            "Asks a container registry what a tag points to, instead of receiving deliveries. Needs no `verify`.",
-        ),
-        key(
-            "verify",
-            ConfigValueType::WordOr(SCHEMES, &VERIFY_KEYS),
-            "required",
-            "How deliveries are verified; \"none\" must be set explicitly.",
-        ),
-        key("secret", ConfigValueType::Secrets, "none", "Short for verify.secret."),
-        key("public_key", ConfigValueType::OneOrMoreOpen, "none", "Short for verify.public_key."),
-        key("issuer", ConfigValueType::Text, "none", "Short for verify.issuer."),
-        key("audience", ConfigValueType::Text, "none", "Short for verify.audience."),
-        key("claims", ConfigValueType::Claims, "none", "Required beside verify.claims."),
-        key("topic", ConfigValueType::Text, "none", "Short for verify.topic."),
-        key("webhook_id", ConfigValueType::Text, "none", "Short for verify.webhook_id."),
-        key("certificates", ConfigValueType::Text, "none", "Short for verify.certificates."),
-        key("keys", ConfigValueType::Text, "none", "Short for verify.keys."),
-        key(
-            "allow_keys_from",
-            ConfigValueType::Texts,
-            "public addresses",
-            "Ranges of addresses from which published keys may be fetched although they are not public, such as \
+    keys: &[
+        &[
+            key(
+                "preset",
+                ConfigValueType::Text,
+                "none",
+                "Built-in settings for a known sender; keys beside it replace them.",
+            ),
+            key(
+                "path",
+                ConfigValueType::Open,
+                "/in/<source name>",
+                "The path webhooks arrive on. From { env } or { file } it is a secret, for senders that sign nothing.",
+            ),
+            key(
+                "from",
+                ConfigValueType::Table(&FROM_KEYS),
+                "none",
+                "Reads deliveries from a NATS stream instead of receiving them on a path.",
+            ),
+            key(
+                "poll",
+                ConfigValueType::Table(&POLL_KEYS),
+                "none",
+                "Asks a container registry what a tag points to, instead of receiving deliveries. Needs no `verify`.",
+            ),
+            key(
+                "verify",
+                ConfigValueType::WordOr(SCHEMES, &VERIFY_KEYS),
+                "required",
+                "How deliveries are verified; \"none\" must be set explicitly.",
+            ),
+            key("secret", ConfigValueType::Secrets, "none", "Short for verify.secret."),
+            key("public_key", ConfigValueType::OneOrMoreOpen, "none", "Short for verify.public_key."),
+            key("issuer", ConfigValueType::Text, "none", "Short for verify.issuer."),
+            key("audience", ConfigValueType::Text, "none", "Short for verify.audience."),
+            key("claims", ConfigValueType::Claims, "none", "Required beside verify.claims."),
+            key("topic", ConfigValueType::Text, "none", "Short for verify.topic."),
+            key("webhook_id", ConfigValueType::Text, "none", "Short for verify.webhook_id."),
+            key("certificates", ConfigValueType::Text, "none", "Short for verify.certificates."),
+            key("keys", ConfigValueType::Text, "none", "Short for verify.keys."),
+            key(
+                "allow_keys_from",
+                ConfigValueType::Texts,
+                "public addresses",
+                "Ranges of addresses from which published keys may be fetched although they are not public, such as \
              \"10.0.0.0/8\".",
-        ),
-        key("url", ConfigValueType::Text, "none", "The URL that is set at the sender, if it signs that, too."),
-        key(
-            "key_id",
-            ConfigValueType::Name,
-            "none",
-            "The field that names the caller, if secret = { dir = … } has a file for each caller.",
-        ),
-        key(
-            "scope",
-            ConfigValueType::Text,
-            "the source's name",
-            "The namespace of keys: set it to the old name after renaming a source.",
-        ),
-        key(
-            "each",
-            ConfigValueType::Place,
-            "the delivery is one event",
-            "An array in the body whose elements are events of their own: body.events, or body. Then body.x is a place in the element, and outer.x one around it.",
-        ),
-        key("delivery", ConfigValueType::Place, "depends on the scheme", "Where the sender's delivery id is."),
-        key("signed", ConfigValueType::Flag, "depends on the scheme", "Whether the signature covers the delivery id."),
-        key("require", ConfigValueType::Expression, "none", "If false, the delivery is refused with 403."),
-        key("when", ConfigValueType::Expression, "always", "If false, the delivery is ignored and nothing is stored."),
-        key(
-            "respond",
-            ConfigValueType::Word(&["accepted", "done"]),
-            "accepted",
-            "When the sender gets its response: once the event is stored, or once it is done.",
-        ),
-        key(
-            "respond_within",
-            ConfigValueType::Duration,
-            "8s",
-            "With respond = \"done\": how long the sender waits before it gets 202.",
-        ),
-        key(
-            "accepted_status",
-            ConfigValueType::Number(&[200, 202, 204]),
-            "202",
-            "With respond = \"accepted\": the status that the sender gets for an event that is stored; 204 has no body.",
-        ),
-        key(
-            "mark_duplicates",
-            ConfigValueType::Flag,
-            "false",
-            "Sets isDuplicate: true in a JSON object that is returned again to a duplicate.",
-        ),
-        key(
-            "content_type",
-            ConfigValueType::OneOrMoreTexts,
-            "JSON's own types, text/plain",
-            "More content types under which the sender sends JSON, such as \"application/csp-report\"; \"*/*\" is any.",
-        ),
-        key("body_max", ConfigValueType::Size, "25MB", "Maximum size of a body."),
-        key("fields", ConfigValueType::Places(&FIELD_KEYS), "none", "Named values inside a delivery."),
-        key(
-            "kinds",
-            ConfigValueType::Members,
-            "the built-in kinds",
-            "Kinds of GitHub events that are not built in, or look different: a member that every body of the kind has.",
-        ),
-        key(
-            "once",
-            ConfigValueType::Table(&ONCE_KEYS),
-            "per delivery id, else per body",
-            "What makes two deliveries the same event.",
-        ),
-        key(
-            "handshake",
-            ConfigValueType::Tables(&HANDSHAKE_KEYS),
-            "the preset's",
-            "Questions of the sender that are answered without an event.",
-        ),
-        key("verify_token", ConfigValueType::Secrets, "none", "The token that a handshake must bring."),
-        key(
-            "catch_up",
-            ConfigValueType::Table(&CATCH_UP_KEYS),
-            "none",
-            "Asks the sender again for deliveries that were missed.",
-        ),
-        key(
-            "route",
-            ConfigValueType::Tables(&ROUTE_KEYS),
-            "one that only records",
-            "Where events go; the first that matches wins.",
-        ),
-        key(
-            "notify",
-            ConfigValueType::Tables(&NOTIFY_KEYS),
-            "the config's",
-            "Who is told about the ends of its events, unless a route has its own.",
-        ),
-        key(
-            "imported",
-            ConfigValueType::Names,
-            "none",
-            "The fields that identify a change that `hookonce import` brought here.",
-        ),
-        key(
-            "api",
-            ConfigValueType::Flag,
-            "false",
-            "For clients of an HTTP API, with a key in the header of `delivery`: each credential has keys of its own, another \
+            ),
+            key("url", ConfigValueType::Text, "none", "The URL that is set at the sender, if it signs that, too."),
+            key(
+                "key_id",
+                ConfigValueType::Name,
+                "none",
+                "The field that names the caller, if secret = { dir = … } has a file for each caller.",
+            ),
+            key(
+                "scope",
+                ConfigValueType::Text,
+                "the source's name",
+                "The namespace of keys: set it to the old name after renaming a source.",
+            ),
+            key(
+                "each",
+                ConfigValueType::Place,
+                "the delivery is one event",
+                "An array in the body whose elements are events of their own: body.events, or body. Then body.x is a place in the element, and outer.x one around it.",
+            ),
+            key("delivery", ConfigValueType::Place, "depends on the scheme", "Where the sender's delivery id is."),
+            key(
+                "signed",
+                ConfigValueType::Flag,
+                "depends on the scheme",
+                "Whether the signature covers the delivery id.",
+            ),
+            key("require", ConfigValueType::Expression, "none", "If false, the delivery is refused with 403."),
+            key(
+                "when",
+                ConfigValueType::Expression,
+                "always",
+                "If false, the delivery is ignored and nothing is stored.",
+            ),
+            key(
+                "respond",
+                ConfigValueType::Word(&["accepted", "done"]),
+                "accepted",
+                "When the sender gets its response: once the event is stored, or once it is done.",
+            ),
+            key(
+                "respond_within",
+                ConfigValueType::Duration,
+                "8s",
+                "With respond = \"done\": how long the sender waits before it gets 202.",
+            ),
+            key(
+                "accepted_status",
+                ConfigValueType::Number(&[200, 202, 204]),
+                "202",
+                "With respond = \"accepted\": the status that the sender gets for an event that is stored; 204 has no body.",
+            ),
+            key(
+                "mark_duplicates",
+                ConfigValueType::Flag,
+                "false",
+                "Sets isDuplicate: true in a JSON object that is returned again to a duplicate.",
+            ),
+            key(
+                "content_type",
+                ConfigValueType::OneOrMoreTexts,
+                "JSON's own types, text/plain",
+                "More content types under which the sender sends JSON, such as \"application/csp-report\"; \"*/*\" is any.",
+            ),
+            key("body_max", ConfigValueType::Size, "25MB", "Maximum size of a body."),
+            key("fields", ConfigValueType::Places(&FIELD_KEYS), "none", "Named values inside a delivery."),
+            key(
+                "kinds",
+                ConfigValueType::Members,
+                "the built-in kinds",
+                "Kinds of GitHub events that are not built in, or look different: a member that every body of the kind has.",
+            ),
+            key(
+                "once",
+                ConfigValueType::Table(&ONCE_KEYS),
+                "per delivery id, else per body",
+                "What makes two deliveries the same event.",
+            ),
+            key(
+                "handshake",
+                ConfigValueType::Tables(&HANDSHAKE_KEYS),
+                "the preset's",
+                "Questions of the sender that are answered without an event.",
+            ),
+            key("verify_token", ConfigValueType::Secrets, "none", "The token that a handshake must bring."),
+            key(
+                "catch_up",
+                ConfigValueType::Table(&CATCH_UP_KEYS),
+                "none",
+                "Asks the sender again for deliveries that were missed.",
+            ),
+            key(
+                "route",
+                ConfigValueType::Tables(&ROUTE_KEYS),
+                "one that only records",
+                "Where events go; the first that matches wins.",
+            ),
+            key(
+                "notify",
+                ConfigValueType::Tables(&NOTIFY_KEYS),
+                "the config's",
+                "Who is told about the ends of its events, unless a route has its own.",
+            ),
+            key(
+                "imported",
+                ConfigValueType::Names,
+                "none",
+                "The fields that identify a change that `hookonce import` brought here.",
+            ),
+            key(
+                "api",
+                ConfigValueType::Flag,
+                "false",
+                "For clients of an HTTP API, with a key in the header of `delivery`: each credential has keys of its own, another \
              body under a key is 422, and problems are application/problem+json.",
-        ),
-        key(
-            "kind",
-            ConfigValueType::Table(&KIND_KEYS),
-            "any kind",
-            "The kinds of event that the source is for, where a header names them.",
-        ),
-        in_preset("sender", ConfigValueType::Table(&SENDER_KEYS), "What the preset knows of its sender."),
-    ]],
+            ),
+            key(
+                "kind",
+                ConfigValueType::Table(&KIND_KEYS),
+                "any kind",
+                "The kinds of event that the source is for, where a header names them.",
+            ),
+            in_preset("sender", ConfigValueType::Table(&SENDER_KEYS), "What the preset knows of its sender."),
+        ],
+        SOURCE_CLIENT_KEYS,
+    ],
 };
 
 /// A resolved source, the plans, lookups, health checks and notifiers of its routes, and the provenance of its parts.
@@ -204,6 +218,7 @@ pub(super) struct ResolvedSource {
     pub(super) notifiers: Vec<Arc<ConfiguredNotifier>>,
     pub(super) stream: Option<StreamPlan>,
     pub(super) poll: Option<PollPlan>,
+    pub(super) clients: SourceClientRules,
     pub(super) notes: SourceProvenance,
 }
 
@@ -227,7 +242,12 @@ fn unread_parts(section: &ConfigSection<'_>, preset: Option<&ChosenPreset>) -> S
 
 impl ConfigResolver<'_> {
     #[expect(clippy::too_many_lines, reason = "one step for each part of a source")]
-    pub(super) fn source(&mut self, name: &str, at: ConfigSpan, written: &ConfigTable) -> ResolvedSource {
+    pub(super) fn source(
+        &mut self,
+        name: &str,
+        (at, written): (ConfigSpan, &ConfigTable),
+        (clients, listen): (&ClientRules, &ListenAddress),
+    ) -> ResolvedSource {
         self.source_name(name, at);
         let (table, preset) = self.with_preset(written, at);
         let section = ConfigSection::new(&table, &SOURCE_KEYS, at);
@@ -320,6 +340,7 @@ impl ConfigResolver<'_> {
             (None, Some(poll)) => (IngestPath::open(&poll.words()), Intake::Poll { digest: fields.ix("digest") }),
             (None, None) => (self.path(name, &section, sender, scheme.as_ref()), Intake::Path),
         };
+        let clients = self.source_client_rules(&section, intake.listens(), clients, listen);
         let source = Source {
             name: name.into(),
             scope: self.scope(name, &section),
@@ -344,7 +365,7 @@ impl ConfigResolver<'_> {
             body_max: self.body_max(&section),
             routes,
         };
-        ResolvedSource { source, plans, lookups, health_checks, catch_up, notifiers, stream, poll, notes }
+        ResolvedSource { source, plans, lookups, health_checks, catch_up, notifiers, stream, poll, clients, notes }
     }
 
     fn source_name(&mut self, name: &str, at: ConfigSpan) {

@@ -1,6 +1,7 @@
 //! A source as it was resolved: as JSON and in words.
 
 use super::catch_up::{self, CatchUpView};
+use super::client_rules::rate_text;
 use super::describe::{LabelledTexts, labelled};
 use super::each::each_text;
 use super::fields::FieldView;
@@ -60,6 +61,12 @@ pub(crate) struct SourceView {
     mark_duplicates: bool,
     /// In bytes.
     body_max: usize,
+    /// The addresses that may send; null: every address.
+    #[schema(required)]
+    allow_from: Option<Vec<String>>,
+    /// How many refused deliveries of one address are answered one by one, such as `60/m`; null: all.
+    #[schema(required)]
+    rate_limit: Option<String>,
     /// Where missed deliveries are asked for.
     #[schema(required)]
     catch_up: Option<CatchUpView>,
@@ -84,6 +91,7 @@ enum ResponseModeView {
 
 /// A source as resolved.
 pub(crate) fn view(config: &Config, source: &Source) -> SourceView {
+    let rules = config.clients.sources.get(&source.name);
     let notes = config.notes.get(&source.name);
     let (respond, respond_within) = match source.respond {
         ResponseMode::Accepted => (ResponseModeView::Accepted, None),
@@ -123,6 +131,10 @@ pub(crate) fn view(config: &Config, source: &Source) -> SourceView {
         accepted_status: accepted_status(source).map(AcceptedStatus::code),
         mark_duplicates: source.mark_duplicates,
         body_max: source.body_max,
+        allow_from: rules
+            .and_then(|rules| rules.allow_from.as_ref())
+            .map(|ranges| ranges.iter().map(ToString::to_string).collect()),
+        rate_limit: rules.and_then(|rules| rules.rate_limit).map(rate_text),
         catch_up: config.catch_ups.get(&source.name).map(catch_up::view),
         routes: source.routes.iter().map(|r| route::view(config, source, r)).collect(),
     }
@@ -138,7 +150,10 @@ pub(super) fn texts(config: &Config, source: &Source) -> Vec<LabelledTexts> {
     }
     match (&source.intake, config.polls.get(&source.name)) {
         (_, Some(poll)) => texts.extend(polled_source::texts(poll)),
-        (Intake::Path, None) => tell("url", &format!("http://{}{}", config.listen, source.path)),
+        (Intake::Path, None) => {
+            let scheme = if config.tls.is_some() { "https" } else { "http" };
+            tell("url", &format!("{scheme}://{}{}", config.listen.first, source.path));
+        }
         (Intake::Stream(_) | Intake::Poll { .. }, None) => tell("reads from", source.path.shown()),
     }
     let is_polled = matches!(source.intake, Intake::Poll { .. });
@@ -175,7 +190,15 @@ pub(super) fn texts(config: &Config, source: &Source) -> Vec<LabelledTexts> {
     texts.extend(once_view::replay_protection_text(source).map(|text| labelled("captured", text)));
     if !is_polled {
         texts.push(labelled("answers", respond_text(source)));
-        texts.push(labelled("limits", format!("body {}", size_text(source.body_max))));
+        let rules = config.clients.sources.get(&source.name);
+        let rate = rules
+            .and_then(|rules| rules.rate_limit)
+            .map_or(String::new(), |rate| format!(", {} refused deliveries of one address", rate_text(rate)));
+        texts.push(labelled("limits", format!("body {}{rate}", size_text(source.body_max))));
+        if let Some(ranges) = rules.and_then(|rules| rules.allow_from.as_ref()) {
+            let ranges: Vec<_> = ranges.iter().map(ToString::to_string).collect();
+            texts.push(labelled("only from", ranges.join(", ")));
+        }
     }
     texts.extend(config.catch_ups.get(&source.name).map(catch_up::text));
     if source.scope != source.name {

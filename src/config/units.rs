@@ -1,7 +1,6 @@
 //! Parsing and formatting of durations, sizes and addresses. An error says what was expected.
 
 use crate::decide::time::{DURATION_UNITS, Duration};
-use std::net::SocketAddr;
 
 /// Maximum duration, a hundred years: a longer one is a typo and could overflow.
 const DURATION_MAX: Duration = Duration::from_hours(36_500 * 24);
@@ -28,9 +27,24 @@ pub(super) fn size(text: &str) -> Result<usize, String> {
     number.parse::<usize>().ok().and_then(|n| n.checked_mul(*size)).ok_or_else(|| "too large".to_owned())
 }
 
-/// Parses an IP address and a port.
-pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| "expected an IP address and a port, such as \"127.0.0.1:3142\"".to_owned())
+/// The units of time in a rate.
+const RATE_UNITS: [(&str, Duration); 3] =
+    [("s", Duration::from_secs(1)), ("m", Duration::from_mins(1)), ("h", Duration::from_hours(1))];
+
+/// Parses a number for each `s`, `m` or `h`.
+pub(super) fn rate(text: &str) -> Result<(u32, Duration), String> {
+    let expected = || "expected a number for each s, m or h, such as \"60/m\"".to_owned();
+    let (number, unit) = text.split_once('/').ok_or_else(expected)?;
+    let (_, time) = RATE_UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(expected)?;
+    let digits = number.bytes().all(|byte| byte.is_ascii_digit());
+    let count = number.parse().ok().filter(|count| digits && *count > 0).ok_or_else(expected)?;
+    Ok((count, *time))
+}
+
+/// A rate as it would be written in the config.
+pub(crate) fn rate_text(count: u32, time: Duration) -> String {
+    let unit = RATE_UNITS.iter().find(|(_, length)| *length == time).map_or("s", |(name, _)| name);
+    format!("{count}/{unit}")
 }
 
 fn split(text: &str) -> Option<(&str, &str)> {
@@ -74,6 +88,17 @@ mod tests {
         assert_eq!(size("1KB"), Ok(1024));
         for bad in ["", "25", "25mb", "25 MB", "25MiB", "1.5MB", "99999999999GB"] {
             assert!(size(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_rate_is_a_number_for_each_second_minute_or_hour() {
+        for (text, seconds) in [("1/s", 1), ("60/m", 60), ("1000/h", 3600)] {
+            let (count, time) = rate(text).unwrap();
+            assert_eq!((time.as_secs(), rate_text(count, time).as_str()), (seconds, text));
+        }
+        for bad in ["", "1", "0/s", "1/d", "1/", "/s", "+1/s", "1.5/s", "99999999999/s", "1 /s"] {
+            assert!(rate(bad).is_err(), "{bad}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! Validation: every key is known, and its value has the key's type. Later passes treat a value of the wrong type as
 //! absent, because it has been reported here.
 
+use super::ListenAddress;
 use super::diagnostic::DiagnosticCollector;
 use super::external_value::EXTERNAL_KEYS;
 use super::keys::{ConfigKey, ConfigKeyAvailability, ConfigValueType, SectionKeys};
@@ -155,7 +156,8 @@ fn check_text(name: &str, takes: ConfigValueType, text: &str, at: ConfigSpan, fo
     let problem = match takes {
         ConfigValueType::Duration => units::duration(text).err().map(|why| (why, None)),
         ConfigValueType::Size => units::size(text).err().map(|why| (why, None)),
-        ConfigValueType::Address => units::address(text).err().map(|why| (why, None)),
+        ConfigValueType::Address => ListenAddress::parse(text).err().map(|why| (why, None)),
+        ConfigValueType::Rate => units::rate(text).err().map(|why| (why, None)),
         ConfigValueType::Word(words) | ConfigValueType::WordOr(words, _) if !words.contains(&text) => {
             let hint = diagnostic::did_you_mean(text, words.iter().copied());
             Some((format!("expected {}", takes.expected()), hint))

@@ -48,6 +48,23 @@ pub const CONNECTION_LINGER: Duration = Duration::from_secs(2);
 pub const DRAIN_TIME: Duration = Duration::from_secs(20);
 /// The same for admin requests, which are served until everything else has stopped.
 pub const ADMIN_CLOSE_TIME: Duration = Duration::from_secs(2);
+/// Maximum number of requests at once on one connection of HTTP/2. All those of a port are at most as many as it may have
+/// connections.
+pub const HTTP2_STREAMS_MAX: u32 = 32;
+/// Maximum size of all headers of one request of HTTP/2: as many connections as there may be can each have one under way.
+pub const HTTP2_HEADER_BYTES_MAX: u32 = 16 << 10;
+/// Bytes of bodies that a client of HTTP/2 may send before they are read, for one request and for its connection.
+pub const HTTP2_WINDOW_BYTES: u32 = 64 << 10;
+/// Maximum number of bytes of one response that wait in the connection of HTTP/2 for the client to accept them.
+pub const HTTP2_SEND_BYTES_MAX: usize = 64 << 10;
+/// Maximum number of requests of HTTP/2 that a client resets before they are looked at, or that end by its errors.
+pub const HTTP2_RESETS_MAX: usize = 20;
+/// How long a connection of HTTP/2 that is closed may take to tell its client so.
+pub const HTTP2_GOODBYE_TIME: Duration = Duration::from_secs(1);
+/// How often the files of a certificate are looked at.
+pub const TLS_FILES_EVERY: Duration = Duration::from_secs(1);
+/// Maximum size of a file with a certificate or its key.
+pub const TLS_FILE_BYTES_MAX: u64 = 1 << 20;
 /// Maximum nesting of objects and arrays.
 pub const JSON_DEPTH_MAX: usize = 128;
 /// Maximum number of elements of one delivery that are events of their own.
@@ -246,7 +263,14 @@ pub const REFUSAL_DELAY_MAX: Duration = Duration::from_secs(2);
 pub const REFUSALS_WAITING_PER_ADDRESS: usize = 16;
 /// The same for all addresses together.
 pub const REFUSALS_WAITING_MAX: usize = 256;
-/// Maximum number of addresses whose wrong tokens are counted; the one that was quiet longest is forgotten.
+/// Maximum number of ranges in one list of addresses.
+pub const ADDRESS_RANGES_MAX: usize = 1_000;
+/// How long a link that logs a browser in can be used.
+pub const LOGIN_LINK_TIME: Duration = Duration::from_mins(1);
+/// Maximum number of such links that have not been used; a further one replaces the oldest.
+pub const LOGIN_LINKS_MAX: usize = 16;
+/// Maximum number of addresses whose wrong tokens are counted, or the refused deliveries of one source; the one that was
+/// quiet longest is forgotten.
 pub const REFUSED_ADDRESSES_MAX: usize = 4096;
 /// Maximum number of events replayed by one call.
 pub const REPLAY_MAX: usize = 1_000;

@@ -43,6 +43,7 @@ pub mod nearest_name;
 pub mod notification;
 pub mod outcome;
 pub mod poll_schedule;
+pub mod refusal_limit;
 pub mod registry_address;
 pub mod republish;
 pub mod response;

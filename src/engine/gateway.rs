@@ -30,6 +30,7 @@ use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt as _};
 use http::request::Parts;
 use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -43,6 +44,15 @@ pub struct Gateway {
     former: FormerKeyPolicy,
     key_fetchers: Arc<HashMap<Arc<str>, KeyFetcher>>,
     handovers: Arc<Handovers>,
+}
+
+/// The client that a delivery comes from.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct DeliveryClient {
+    /// Its address, if it came over HTTP.
+    pub(crate) address: Option<IpAddr>,
+    /// Until when refusals of that address are not answered one by one.
+    pub(crate) limited_for: Option<Duration>,
 }
 
 /// What was sent to a source.
@@ -150,13 +160,19 @@ impl Gateway {
     }
 
     /// Handles one delivery, from the request to the response.
-    pub(crate) async fn receive(&self, source: &Source, request: &Parts, body: Bytes) -> HttpResponse {
+    pub(crate) async fn receive(
+        &self,
+        source: &Source,
+        request: &Parts,
+        body: Bytes,
+        client: DeliveryClient,
+    ) -> Received {
         let (path, query) = (request.uri.path(), request.uri.query().unwrap_or(""));
         let headers: Vec<_> = request.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
         let began = Instant::now();
-        let received = self.receive_delivery(source, (path, query), &headers, body).await;
+        let received = self.receive_delivery(source, (path, query), &headers, body, client).await;
         self.observer.responded(source, began.elapsed());
-        received.response
+        received
     }
 
     /// Answers a request that is no delivery, if it is a handshake of the source's sender.
@@ -165,6 +181,7 @@ impl Gateway {
         source: &Source,
         method: HandshakeMethod,
         request: &Parts,
+        from: IpAddr,
     ) -> Option<HttpResponse> {
         let headers: Vec<_> = request.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
         let (path, query, body) = (request.uri.path(), request.uri.query().unwrap_or(""), Bytes::new());
@@ -172,7 +189,7 @@ impl Gateway {
         let delivery = Delivery { path, query, headers: &headers, body: &body, at, wall };
         let answered = source.answer_handshake(method, &delivery)?.ok()?;
         let answer = (answered.response, answered.proof);
-        let received = Received::handshake(source, &delivery, method, answer);
+        let received = Received::handshake(source, &delivery, method, answer).from(Some(from));
         self.observer.delivery(Some(source), &received);
         Some(received.response)
     }
@@ -197,6 +214,7 @@ impl Gateway {
         (path, query): (&str, &str),
         headers: &[HeaderRef<'_>],
         body: Bytes,
+        client: DeliveryClient,
     ) -> Received {
         let (at, wall) = (self.store.now(), self.store.wall_time());
         let delivery = Delivery { path, query, headers, body: &body, at, wall };
@@ -226,15 +244,16 @@ impl Gateway {
                     Some(value) => received.handed_over(source, self.handovers.bring(&source.name, value, at).await),
                     None => received,
                 };
-                self.observer.finish(source, &received, span);
-                return received;
+                return self.observer.finish(source, received.from(client.address), span);
             }
         };
         if let Some(received) = self.confirm_subscription(source, &delivery, &verdict).await {
-            self.observer.finish(source, &received, span);
-            return received;
+            return self.observer.finish(source, received.from(client.address), span);
         }
         let received = match verdict {
+            Verdict::Refused(DeliveryRejection::BadSignature) if client.limited_for.is_some() => {
+                Received::limited(at, client.limited_for.unwrap_or_default())
+            }
             Verdict::Refused(rejection) => Received::refused(source, &delivery, &rejection),
             Verdict::Ignored(why) => Received::ignored(source, &delivery, why),
             Verdict::Events(events) => {
@@ -243,8 +262,7 @@ impl Gateway {
                 self.claim_all(source, events, arrived, &mut span).await
             }
         };
-        self.observer.finish(source, &received, span);
-        received
+        self.observer.finish(source, received.from(client.address), span)
     }
 
     /// Confirms a subscription, if the verified delivery asks for it. Nothing is written.

@@ -21,12 +21,17 @@ use crate::observe::metrics::{Metrics, PollCounter};
 use crate::observe::trace_span::TraceSpan;
 use crate::store::StoreError;
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
+use tracing::field::display;
 use tracing::{info, warn};
 
 /// The reason of a handshake: it is no delivery.
 const HANDSHAKE: &str = "handshake";
+
+/// The reason of a refusal that is only counted.
+const LIMITED: &str = "limited";
 
 /// The result of one delivery. Its response, log line, metrics and delivery record are made from this.
 #[derive(Debug)]
@@ -57,6 +62,8 @@ pub(crate) struct Received {
     element: Option<String>,
     /// The reason as a sentence, for the operator, not for the sender.
     why: Option<String>,
+    /// The address of its client.
+    from: Option<IpAddr>,
     /// How it is logged.
     log_line: LogLine,
 }
@@ -137,8 +144,30 @@ impl Received {
             detail: None,
             element: None,
             why: None,
+            from: None,
             log_line: LogLine::None,
         }
+    }
+
+    /// The same, from a client with this address.
+    #[must_use]
+    pub(crate) fn from(self, address: Option<IpAddr>) -> Self {
+        Self { from: address, ..self }
+    }
+
+    /// A refused request of an address that has had too many: it is counted, and neither explained nor remembered.
+    pub(crate) fn limited(at: Timestamp, wait: Duration) -> Self {
+        let response = response::limited(wait);
+        Self { reason: Some(LIMITED), ..Self::new(response, DeliveryVerdict::Refused, at) }
+    }
+
+    /// Whether nothing proves who sent it.
+    pub(crate) fn is_unproven(&self) -> bool {
+        self.verdict == DeliveryVerdict::Refused && matches!(self.reason, Some("bad_signature" | LIMITED))
+    }
+
+    fn is_limited(&self) -> bool {
+        self.reason == Some(LIMITED)
     }
 
     /// A request that was rejected before it was judged. `path`: set if no source has it.
@@ -312,6 +341,7 @@ impl Received {
             why,
             delivery: self.delivery_id.as_deref().map(str::to_owned),
             bytes: self.bytes,
+            from: self.from,
             ..DeliveryRecord::new(source.map(|source| source.name.clone()), self.verdict, self.at)
         }
     }
@@ -385,19 +415,23 @@ impl DeliveryObserver {
     }
 
     /// Ends the span of a delivery, and observes its result.
-    pub(super) fn finish(&self, source: &Source, received: &Received, mut span: TraceSpan) {
+    pub(super) fn finish(&self, source: &Source, received: Received, mut span: TraceSpan) -> Received {
         match received.reason {
             Some(reason) if received.verdict == DeliveryVerdict::Refused && received.event.is_none() => {
                 span.failed(reason);
             }
             _ => span.tell("verdict", received.verdict.word()),
         }
-        self.delivery(Some(source), received);
+        self.delivery(Some(source), &received);
+        received
     }
 
     /// Logs, counts and records the result of a delivery. State changes of its events were logged when they were
     /// written.
     pub(crate) fn delivery(&self, source: Option<&Source>, received: &Received) {
+        if received.is_limited() {
+            return self.limited(source, received);
+        }
         self.log_delivery(source, received);
         match source {
             Some(source) => {
@@ -405,6 +439,18 @@ impl DeliveryObserver {
             }
             None => self.metrics.turned_away(received.record(None)),
         }
+    }
+
+    /// Counts a refusal of an address that has had too many. One line in a while says so for all of them.
+    fn limited(&self, source: Option<&Source>, received: &Received) {
+        let from = received.from.map(display);
+        let name = source.map(|source| &*source.name);
+        if let Some(name) = name {
+            self.metrics.limited(name, received.at);
+        }
+        let line =
+            format!("{} {}", name.unwrap_or_default(), received.from.map(|from| from.to_string()).unwrap_or_default());
+        log::rate_limited(LIMITED, &line, |times| warn!(target: "hookonce", source = name, from, times, "limited"));
     }
 
     /// Records how long the response to a request took.
@@ -496,20 +542,20 @@ impl DeliveryObserver {
         let (status, reason) = (received.response.status, received.reason);
         let named = |name| received.detail.as_ref().filter(|(what, _)| *what == name).map(|(_, value)| &**value);
         let (field, detail, element) = (named("field"), named("detail"), received.element.as_deref());
-        let line = received.log_line;
+        let (line, from) = (received.log_line, received.from.map(display));
         match received.verdict {
             DeliveryVerdict::Ignored if reason == Some(HANDSHAKE) => self.log(line, "handshake", |unlogged| {
-                info!(target: "hookonce", source, status, why, unlogged, "handshake");
+                info!(target: "hookonce", source, from, status, why, unlogged, "handshake");
             }),
             DeliveryVerdict::Ignored => self.log(line, "ignored", |unlogged| {
                 let delivery = delivery.unwrap_or_default();
-                info!(target: "hookonce", source, delivery, why, unlogged, "ignored");
+                info!(target: "hookonce", source, delivery, from, why, unlogged, "ignored");
             }),
             DeliveryVerdict::Unavailable => self.log(line, "unavailable", |unlogged| {
-                warn!(target: "hookonce", source, path, delivery, status, reason, field, detail, why, unlogged, "unavailable");
+                warn!(target: "hookonce", source, path, delivery, from, status, reason, field, detail, why, unlogged, "unavailable");
             }),
             _ => self.log(line, "refused", |unlogged| {
-                warn!(target: "hookonce", source, path, delivery, status, reason, element, field, detail, why, unlogged, "refused");
+                warn!(target: "hookonce", source, path, delivery, from, status, reason, element, field, detail, why, unlogged, "refused");
             }),
         }
     }

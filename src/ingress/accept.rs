@@ -1,11 +1,15 @@
 //! Accepts connections and passes their requests to a handler. Owns the limits of a connection and the drain; never
 //! looks into a request.
 //!
-//! HTTP/1.1 only, over hyper, and not through `axum::serve`: that has no timer, and without a timer hyper's header
-//! timeout never fires.
+//! HTTP/1.1 over hyper, and not through `axum::serve`: that has no timer, and without a timer hyper's header timeout never
+//! fires. With TLS (`tls.rs`) a client may choose HTTP/2 (`http2.rs`).
 
 use super::conn_limit::ConnectionLimiter;
-use super::conn_timeout::{ConnDeadline, ConnTimeoutTracker, InFlightRequest, TimedStream};
+use super::conn_timeout::{ConnDeadline, ConnTimeoutTracker, InFlightRequest};
+use super::http2;
+use super::port_listener::PortListener;
+use super::timed_stream::{TimedSocket, TimedStream, Transport};
+use super::tls::{self, Negotiated};
 use crate::decide::limits;
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, header};
@@ -18,10 +22,11 @@ use std::error::Error;
 use std::io;
 use std::net::IpAddr;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::net::TcpListener;
 use tokio::time::Instant;
+use tokio_rustls::rustls::ServerConfig;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::error;
@@ -85,9 +90,13 @@ impl Default for ConnectionLimits {
 ///
 /// On `drain` the port is closed, connections without a request are closed, and requests in progress are finished and
 /// answered with `Connection: close`; what is not finished within [`ConnectionLimits::drain_time`] is dropped.
-pub async fn serve<H, F, B>(listener: TcpListener, handler: H, limits: ConnectionLimits, drain: CancellationToken)
-where
-    H: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+pub async fn serve<H, F, B>(
+    listener: impl Into<PortListener>,
+    handler: H,
+    limits: ConnectionLimits,
+    drain: CancellationToken,
+) where
+    H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -97,16 +106,17 @@ where
 
 /// The same with a handler that also gets the address of the peer.
 pub async fn serve_with_peers<H, F, B>(
-    listener: TcpListener,
+    listener: impl Into<PortListener>,
     handler: H,
     limits: ConnectionLimits,
     drain: CancellationToken,
 ) where
-    H: Fn(Request<Incoming>, PeerAddress) -> F + Clone + Send + 'static,
+    H: Fn(Request<Incoming>, PeerAddress) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
+    let listener = listener.into();
     let places = ConnectionLimiter::new(limits.connections);
     let connections = TaskTracker::new();
     let mut complaint = AcceptErrorLog::default();
@@ -123,8 +133,13 @@ pub async fn serve_with_peers<H, F, B>(
                 let _ = stream.set_nodelay(true);
                 let watch = ConnTimeoutTracker::new(limits, places.port_state());
                 let Some(place) = drain.run_until_cancelled(places.take(&watch)).await else { break };
-                let socket = TimedStream::new(stream, watch.clone());
-                let connection = serve_connection(socket, watch, peer.ip(), handler.clone(), limits, drain.clone());
+                let socket = TimedSocket::new(stream, watch.clone());
+                let begun = match listener.tls() {
+                    None => Begin::Plain(TimedStream::new(Transport::Plain(socket), watch.clone())),
+                    Some(tls) => Begin::Tls(socket, tls.config()),
+                };
+                let context = ConnectionContext { watch, peer: peer.ip().to_canonical(), limits, drain: drain.clone() };
+                let connection = serve_connection(begun, context, handler.clone(), connections.clone());
                 connections.spawn(async move {
                     connection.await;
                     drop(place);
@@ -149,20 +164,63 @@ fn is_out_of_files(error: &io::Error) -> bool {
     matches!(code, Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE))
 }
 
-/// One connection, from its first byte to its last. While no request is in progress it has no hyper buffers.
-async fn serve_connection<H, F, B>(
-    mut socket: TimedStream,
-    watch: ConnTimeoutTracker,
-    peer: IpAddr,
-    handler: H,
-    limits: ConnectionLimits,
-    drain: CancellationToken,
-) where
+/// A connection before its first byte.
+enum Begin {
+    Plain(TimedStream),
+    Tls(TimedSocket, Arc<ServerConfig>),
+}
+
+/// What belongs to one connection beside its socket.
+pub(super) struct ConnectionContext {
+    pub(super) watch: ConnTimeoutTracker,
+    /// The peer's address; one of IPv4 is never written as one of IPv6.
+    pub(super) peer: IpAddr,
+    pub(super) limits: ConnectionLimits,
+    pub(super) drain: CancellationToken,
+}
+
+/// One connection, from its first byte to its last. The time for the first headers is the time for TLS, too.
+async fn serve_connection<H, F, B>(begun: Begin, context: ConnectionContext, handler: H, tasks: TaskTracker)
+where
+    H: Fn(Request<Incoming>, PeerAddress) -> F + Clone + Send + Sync + 'static,
+    F: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Data = Bytes> + Unpin + Send + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let (socket, config) = match begun {
+        Begin::Plain(socket) => return serve_http1(socket, context, handler).await,
+        Begin::Tls(socket, config) => (socket, config),
+    };
+    let negotiated = tokio::select! {
+        biased;
+        negotiated = tls::negotiate(socket, config, context.peer) => negotiated,
+        () = context.watch.closed() => return,
+        () = context.watch.overdue() => return,
+        () = context.drain.cancelled() => return,
+    };
+    match negotiated {
+        None => {}
+        Some((Negotiated::Http1, stream)) => {
+            let socket = TimedStream::new(Transport::Tls(stream), context.watch.clone());
+            serve_http1(socket, context, handler).await;
+        }
+        Some((Negotiated::Http2, stream)) => {
+            let socket = TimedStream::new(Transport::Tls(stream), context.watch.clone());
+            // Boxed: a connection of HTTP/1.1 should not carry the state of this.
+            Box::pin(http2::serve_streams(socket, context, handler, tasks)).await;
+        }
+    }
+}
+
+/// A connection of HTTP/1.1. While no request is in progress it has no hyper buffers.
+async fn serve_http1<H, F, B>(mut socket: TimedStream, context: ConnectionContext, handler: H)
+where
     H: Fn(Request<Incoming>, PeerAddress) -> F + Clone,
     F: Future<Output = Response<B>>,
     B: Body<Data = Bytes> + Unpin + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
+    let ConnectionContext { watch, peer, limits, drain } = context;
     loop {
         tokio::select! {
             biased;

@@ -42,6 +42,8 @@ pub(super) struct PortState {
     changed: Notify,
     /// Bytes of all unfinished request heads.
     heads: AtomicUsize,
+    /// Requests of HTTP/2 in progress.
+    streams: AtomicUsize,
 }
 
 impl PortState {
@@ -55,6 +57,16 @@ impl PortState {
     /// Releases a head that is complete, or whose connection has closed.
     pub(super) fn head_ended(&self, own: usize) {
         self.heads.fetch_sub(own, Ordering::Relaxed);
+    }
+
+    /// Counts one more request of HTTP/2, and returns how many there are.
+    pub(super) fn stream_began(&self) -> usize {
+        self.streams.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Such a request has ended.
+    pub(super) fn stream_ended(&self) {
+        self.streams.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Reports that a connection has closed, or has no request in progress any more.

@@ -8,31 +8,24 @@
 //! ```
 //! `Busy` has no deadline here: a body has its own, and so has whatever the handler waits for. In any other phase the
 //! port may close the connection to admit another one (`conn_limit.rs`).
+//!
+//! A connection of HTTP/2 has several requests: it is `Busy` from its first one until the last response has ended, then
+//! `Idle`. Its frames are not heads, so no byte changes its phase. Each response has a deadline of its own: what a client
+//! does not accept blocks one stream, not the socket.
 
 use super::accept::ConnectionLimits;
 use super::conn_limit::PortState;
-use crate::decide::limits;
-use bytes::{Buf as _, Bytes};
+use std::collections::BTreeMap;
 use std::future::poll_fn;
-use std::io::{self, IoSlice};
-use std::pin::{Pin, pin};
+use std::io;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, ready};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use std::task::{Poll, ready};
 use tokio::sync::Notify;
 use tokio::time::{Duration, Instant, sleep_until};
 
-/// Bytes discarded at a time while lingering.
-const LINGER_BYTES: usize = 8 << 10;
-
 /// A connection that is quiet for this long releases its buffers.
 const REST_AFTER: Duration = Duration::from_millis(100);
-/// Bytes read from a socket at a time. hyper doubles the buffer of a connection that fills it, up to the maximum size
-/// of headers, and keeps it: a buffer that is never filled does not grow.
-const READ_BYTES: usize = (8 << 10) - 1;
-/// A head that is arriving grows by this much at a time, never to twice its size.
-const HEAD_GROWTH: usize = 512;
 
 #[derive(Clone, Copy)]
 enum ConnPhase {
@@ -101,6 +94,13 @@ struct ConnTimeoutState {
     will_linger: bool,
     /// Bytes of the head that is arriving.
     head: usize,
+    /// Whether it has several requests at once: HTTP/2.
+    multiplexed: bool,
+    /// Requests in progress.
+    requests: usize,
+    /// Until when the client of HTTP/2 must accept the next bytes of each response that it keeps waiting.
+    responses: BTreeMap<u64, Instant>,
+    next_response: u64,
 }
 
 impl Drop for ConnTimeoutsInner {
@@ -134,17 +134,62 @@ struct ConnTimeoutsInner {
     limits: ConnectionLimits,
     port: Arc<PortState>,
     closed: Notify,
+    /// Notified when a deadline may have come nearer outside of the driver's task: HTTP/2 has a task for each request.
+    changed: Notify,
 }
 
 impl ConnTimeoutTracker {
     pub(super) fn new(limits: ConnectionLimits, port: Arc<PortState>) -> Self {
         let phase = ConnPhase::New { since: Instant::now() };
-        let state = Mutex::new(ConnTimeoutState { phase, blocked: None, end_by: None, will_linger: false, head: 0 });
-        Self(Arc::new(ConnTimeoutsInner { state, limits, port, closed: Notify::new() }))
+        let state = Mutex::new(ConnTimeoutState {
+            phase,
+            blocked: None,
+            end_by: None,
+            will_linger: false,
+            head: 0,
+            multiplexed: false,
+            requests: 0,
+            responses: BTreeMap::new(),
+            next_response: 0,
+        });
+        let (closed, changed) = (Notify::new(), Notify::new());
+        Self(Arc::new(ConnTimeoutsInner { state, limits, port, closed, changed }))
+    }
+
+    /// From now on the connection has several requests at once.
+    pub(super) fn multiplex(&self) {
+        self.state().multiplexed = true;
+    }
+
+    /// Returns when a deadline may have come nearer.
+    pub(super) async fn changed(&self) {
+        self.0.changed.notified().await;
+    }
+
+    /// A permit for one more request on this port, unless there are as many as it may have connections.
+    pub(super) fn begin_stream(&self) -> Option<StreamPermit> {
+        let permit = StreamPermit(self.0.port.clone());
+        (self.0.port.stream_began() <= self.0.limits.connections).then_some(permit)
+    }
+
+    /// Tracks one response of HTTP/2.
+    pub(super) fn track_response(&self) -> ResponseDeadline {
+        let mut state = self.state();
+        let id = state.next_response;
+        state.next_response += 1;
+        drop(state);
+        let deadline = ResponseDeadline { watch: self.clone(), id };
+        deadline.waits_for_client(0);
+        self.0.changed.notify_one();
+        deadline
     }
 
     fn state(&self) -> MutexGuard<'_, ConnTimeoutState> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn limits(&self) -> &ConnectionLimits {
+        &self.0.limits
     }
 
     /// Whether, and since when, no request is in progress.
@@ -174,7 +219,7 @@ impl ConnTimeoutTracker {
         }
     }
 
-    fn is_closed(&self) -> bool {
+    pub(super) fn is_closed(&self) -> bool {
         matches!(self.state().phase, ConnPhase::Closed)
     }
 
@@ -182,6 +227,7 @@ impl ConnTimeoutTracker {
     pub(super) fn busy(&self) -> InFlightRequest {
         let mut state = self.state();
         state.phase = ConnPhase::Busy;
+        state.requests += 1;
         self.0.port.head_ended(std::mem::take(&mut state.head));
         drop(state);
         InFlightRequest(self.clone())
@@ -248,11 +294,15 @@ impl ConnTimeoutTracker {
             (None, ConnPhase::Lingering { since }) => Some(since + linger_time),
             (None, ConnPhase::Busy | ConnPhase::Closed) => None,
         };
-        [doing, state.end_by].into_iter().flatten().min()
+        let response = state.responses.values().min().copied();
+        [doing, response, state.end_by].into_iter().flatten().min()
     }
 
-    fn on_read(&self, bytes: usize) {
+    pub(super) fn on_read(&self, bytes: usize) {
         let mut state = self.state();
+        if state.multiplexed {
+            return;
+        }
         state.phase = match state.phase {
             // A connection without any byte has no more time than one that sends headers.
             ConnPhase::New { since } => ConnPhase::Head { since },
@@ -270,7 +320,7 @@ impl ConnTimeoutTracker {
 
     /// Tracks a write. hyper drops a response when it is buffered, not when it is written: until then the connection is
     /// not quiet, and the next request has not begun.
-    fn on_write(&self, written: &Poll<io::Result<usize>>) {
+    pub(super) fn on_write(&self, written: &Poll<io::Result<usize>>) {
         let ConnectionLimits { idle_time, answer_bytes_per_second, .. } = self.0.limits;
         let now = Instant::now();
         let latest = now + idle_time;
@@ -287,7 +337,11 @@ impl ConnTimeoutTracker {
                     let time = Duration::from_micros(bytes.saturating_mul(1_000_000) / answer_bytes_per_second.max(1));
                     blocked.until = latest.min(blocked.until + time);
                 }
-                if let ConnPhase::Idle { since } | ConnPhase::Head { since } = &mut state.phase {
+                // What HTTP/2 itself answers, such as a ping, keeps no connection open.
+                let multiplexed = state.multiplexed;
+                if let ConnPhase::Idle { since } | ConnPhase::Head { since } = &mut state.phase
+                    && !multiplexed
+                {
                     *since = now;
                 }
             }
@@ -295,12 +349,12 @@ impl ConnTimeoutTracker {
     }
 
     /// Everything was written.
-    fn flushed(&self) {
+    pub(super) fn flushed(&self) {
         self.state().blocked = None;
     }
 
     /// Whether the peer may still be sending bytes that are no longer read; then the connection lingers.
-    fn starts_to_linger(&self) -> bool {
+    pub(super) fn starts_to_linger(&self) -> bool {
         let mut state = self.state();
         let lingers = state.will_linger || matches!(state.phase, ConnPhase::Head { .. });
         if lingers {
@@ -315,174 +369,52 @@ pub(super) struct InFlightRequest(ConnTimeoutTracker);
 
 impl Drop for InFlightRequest {
     fn drop(&mut self) {
-        self.0.state().phase = ConnPhase::Idle { since: Instant::now() };
+        let mut state = self.0.state();
+        state.requests -= 1;
+        if state.requests == 0 {
+            state.phase = ConnPhase::Idle { since: Instant::now() };
+        }
+        let multiplexed = state.multiplexed;
+        drop(state);
         self.0.0.port.changed();
+        if multiplexed {
+            self.0.0.changed.notify_one();
+        }
     }
 }
 
-/// A socket that reports its reads and writes to the deadlines.
-pub(super) struct TimedStream {
-    stream: TcpStream,
-    /// Bytes of the next request that hyper has not read yet.
-    unread: Bytes,
+/// A permit for one request of HTTP/2; released on drop.
+pub(super) struct StreamPermit(Arc<PortState>);
+
+impl Drop for StreamPermit {
+    fn drop(&mut self) {
+        self.0.stream_ended();
+    }
+}
+
+/// The deadline of one response of HTTP/2: hyper asks for its next bytes only when the client accepts some.
+pub(super) struct ResponseDeadline {
     watch: ConnTimeoutTracker,
-    closing: LingerState,
+    id: u64,
 }
 
-/// Whether a socket that is shut down still reads and discards what its peer sends.
-#[derive(Clone, Copy)]
-enum LingerState {
-    NotYet,
-    Lingering,
-}
-
-impl TimedStream {
-    pub(super) fn new(stream: TcpStream, watch: ConnTimeoutTracker) -> Self {
-        Self { stream, unread: Bytes::new(), watch, closing: LingerState::NotYet }
+impl ResponseDeadline {
+    /// The client must accept these bytes before it gets more.
+    pub(super) fn waits_for_client(&self, bytes: usize) {
+        let ConnectionLimits { idle_time, answer_bytes_per_second, .. } = self.watch.0.limits;
+        let bytes = (bytes as u64).saturating_mul(1_000_000);
+        let time = Duration::from_micros(bytes / answer_bytes_per_second.max(1));
+        self.watch.state().responses.insert(self.id, Instant::now() + idle_time + time);
     }
 
-    /// The same socket with bytes that were read and not parsed yet. They are copied: a slice would keep the whole
-    /// buffer alive.
-    pub(super) fn with_unread(self, unread: &[u8]) -> Self {
-        if !unread.is_empty() {
-            self.watch.on_read(unread.len());
-        }
-        Self { unread: Bytes::copy_from_slice(unread), ..self }
-    }
-
-    /// Reads until hyper is needed. Until then an unfinished head takes only as much memory as was sent of it; hyper
-    /// would allocate two buffers of 8 KiB for its first byte.
-    pub(super) async fn read_head(&mut self) -> io::Result<()> {
-        let longest = self.watch.0.limits.header_bytes.min(limits::SMALL_HEAD_BYTES_MAX);
-        let mut head = Vec::from(std::mem::take(&mut self.unread));
-        let mut looked = 0;
-        while head.len() < longest && !is_whole(&head, looked) {
-            looked = head.len();
-            self.stream.readable().await?;
-            match self.read_some(&mut head) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(bytes) => self.watch.on_read(bytes),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
-            }
-        }
-        self.unread = head.into();
-        Ok(())
-    }
-
-    fn read_some(&self, head: &mut Vec<u8>) -> io::Result<usize> {
-        let mut some = [0; READ_BYTES];
-        let bytes = self.stream.try_read(&mut some)?;
-        if head.capacity() - head.len() < bytes {
-            head.reserve_exact(bytes.max(HEAD_GROWTH));
-        }
-        head.extend_from_slice(&some[..bytes]);
-        Ok(bytes)
+    /// There is nothing that the client could accept.
+    pub(super) fn waits_for_us(&self) {
+        self.watch.state().responses.remove(&self.id);
     }
 }
 
-/// Whether a head is complete. Its first `looked` bytes were checked before. What cannot become a head, such as the
-/// first bytes of TLS, counts as complete, so that hyper refuses it.
-fn is_whole(head: &[u8], looked: usize) -> bool {
-    let Some(start) = head.iter().position(|byte| !matches!(byte, b'\r' | b'\n')) else { return false };
-    // An end may have begun in the bytes checked before.
-    let new = &head[looked.saturating_sub(2).max(start)..];
-    let ends = |end: &[u8]| new.windows(end.len()).any(|bytes| bytes == end);
-    !head[start].is_ascii_graphic() || ends(b"\n\r\n") || ends(b"\n\n")
-}
-
-impl AsyncRead for TimedStream {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if self.watch.is_closed() {
-            return Poll::Ready(Ok(())); // EOF: a request that comes now is not begun
-        }
-        if !self.unread.is_empty() {
-            let some = self.unread.len().min(into.remaining()).min(READ_BYTES);
-            into.put_slice(&self.unread[..some]);
-            self.unread.advance(some);
-            return Poll::Ready(Ok(()));
-        }
-        let most = into.remaining().min(READ_BYTES);
-        let mut some = ReadBuf::new(into.initialize_unfilled_to(most));
-        let read = Pin::new(&mut self.stream).poll_read(cx, &mut some);
-        let filled = some.filled().len();
-        if filled > 0 {
-            into.advance(filled);
-            self.watch.on_read(filled);
-        }
-        read
-    }
-}
-
-impl AsyncWrite for TimedStream {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.watch.on_write(&written);
-        written
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bytes);
-        self.watch.on_write(&written);
-        written
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // hyper flushes when it has nothing more to write.
-        self.watch.flushed();
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    /// Shuts down our side, then reads until the peer has closed its own: a socket that is closed with unread bytes is
-    /// reset, and the reset destroys our response before the peer has read it.
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if let LingerState::NotYet = self.closing {
-            ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
-            if !self.watch.starts_to_linger() {
-                return Poll::Ready(Ok(()));
-            }
-            self.closing = LingerState::Lingering;
-        }
-        let mut scrap = [0; LINGER_BYTES];
-        loop {
-            let mut into = ReadBuf::new(&mut scrap);
-            let read = ready!(Pin::new(&mut self.stream).poll_read(cx, &mut into));
-            if read.is_err() || into.filled().is_empty() {
-                return Poll::Ready(Ok(()));
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_head_is_complete_at_its_empty_line_and_what_cannot_become_one_at_once() {
-        for (head, expected) in [
-            ("", false),
-            ("\r\n\r\n", false),
-            ("GET / HTTP/1.1\r\nhost: t\r\n", false),
-            ("GET / HTTP/1.1\r\nhost: t\r\n\r", false),
-            ("GET / HTTP/1.1\r\nhost: t\r\n\r\n", true),
-            ("\r\nGET / HTTP/1.1\r\n\r\nbody", true),
-            ("GET / HTTP/1.1\nhost: t\n\n", true),
-            ("\u{16}\u{3}\u{1}", true),
-            ("\r\n\0", true),
-        ] {
-            for looked in 0..head.len().max(1) {
-                let before = is_whole(&head.as_bytes()[..looked], 0);
-                assert_eq!(before || is_whole(head.as_bytes(), looked), expected, "{head:?} from {looked}");
-            }
-        }
+impl Drop for ResponseDeadline {
+    fn drop(&mut self) {
+        self.waits_for_us();
     }
 }

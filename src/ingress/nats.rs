@@ -24,7 +24,7 @@ use crate::decide::source::Source;
 use crate::decide::time::Duration;
 use crate::decide::{envelope, limits};
 use crate::engine::dispatcher::Dispatcher;
-use crate::engine::gateway::Gateway;
+use crate::engine::gateway::{DeliveryClient, Gateway};
 use crate::observe::log;
 use crate::store::Store;
 use crate::store::inspect::{QuarantinedMessage, head};
@@ -260,7 +260,8 @@ impl StreamConsumer {
         };
         let Ok(body) = self.hall.flight.hold(&letter.body) else { return AckDecision::Later };
         let (path, headers) = ((message.subject.as_str(), ""), borrow_headers(&letter.headers));
-        let received = self.hall.gateway.receive_delivery(&self.source, path, &headers, body).await;
+        let received =
+            self.hall.gateway.receive_delivery(&self.source, path, &headers, body, DeliveryClient::default()).await;
         match (received.response.status, received.response.word) {
             (500.., _) => AckDecision::Later,
             (_, "refused") => self.quarantine(message, &received.refusal()).await,

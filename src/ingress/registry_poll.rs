@@ -20,7 +20,7 @@ use crate::decide::poll_schedule::{PollResult, PollState, PollStep};
 use crate::decide::source::Source;
 use crate::decide::time::{Duration, Timestamp, duration_text};
 use crate::engine::dispatcher::jitter;
-use crate::engine::gateway::Gateway;
+use crate::engine::gateway::{DeliveryClient, Gateway};
 use crate::observe::log;
 use crate::observe::metrics::PollCounter;
 use crate::registry::{LookupError, LookupFailure, LookupPlan, RegistryClients, RegistryLookup};
@@ -196,8 +196,11 @@ impl RegistryPoller {
         });
         let headers = [("content-type", b"application/json".as_slice())];
         let path = (self.source.path.shown(), "");
-        let received =
-            self.context.gateway.receive_delivery(&self.source, path, &headers, body.to_string().into()).await;
+        let received = self
+            .context
+            .gateway
+            .receive_delivery(&self.source, path, &headers, body.to_string().into(), DeliveryClient::default())
+            .await;
         (received.response.status < 500).then(|| state.clone().acted(digest))
     }
 }

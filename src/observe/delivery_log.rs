@@ -5,6 +5,7 @@ use crate::decide::id::EventId;
 use crate::decide::limits;
 use crate::decide::time::Timestamp;
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The verdict about a delivery.
@@ -72,13 +73,15 @@ pub struct DeliveryRecord {
     pub delivery: Option<String>,
     /// Bytes of its body.
     pub bytes: usize,
+    /// The address of its client.
+    pub from: Option<IpAddr>,
 }
 
 impl DeliveryRecord {
     /// A delivery to this source, without details.
     pub fn new(source: Option<Arc<str>>, verdict: DeliveryVerdict, at: Timestamp) -> Self {
         let (path, event, same, reason, why, delivery) = (None, None, None, None, None, None);
-        Self { at, source, path, verdict, status: 0, event, same, reason, why, delivery, bytes: 0 }
+        Self { at, source, path, verdict, status: 0, event, same, reason, why, delivery, bytes: 0, from: None }
     }
 
     /// The same with long texts truncated: senders choose them.

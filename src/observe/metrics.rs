@@ -326,6 +326,11 @@ impl Metrics {
         source.remembered.push(heard);
     }
 
+    /// Counts a refusal that is not remembered.
+    pub fn limited(&self, source: &str, at: Timestamp) {
+        self.source(source).delivery(DeliveryVerdict::Refused, at);
+    }
+
     /// Counts a duplicate by the identity that matched.
     pub fn duplicate(&self, source: &str, same: &MatchedBy) {
         let meter = self.source(source);

@@ -63,11 +63,12 @@ async fn serve(store: &Flaky, receiver: Arc<HeldReceiver>) -> String {
         health: Readiness::new(CancellationToken::new(), shared.clone(), &batch),
         gateway: Gateway::new(shared, batch, dispatcher, Arc::default()),
         flight: Arc::new(BodiesInFlight::default()),
+        clients: Arc::default(),
     });
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/in", listener.local_addr().unwrap());
-    let answer = move |request| ingest.clone().answer(request);
-    tokio::spawn(accept::serve(listener, answer, ConnectionLimits::default(), CancellationToken::new()));
+    let answer = move |request, peer| ingest.clone().answer(request, peer);
+    tokio::spawn(accept::serve_with_peers(listener, answer, ConnectionLimits::default(), CancellationToken::new()));
     url
 }
 

@@ -167,7 +167,7 @@ fn waits(url: &str) -> String {
     let mut serve = on(&house, url, &["serve"]);
     let mut child = serve.stdout(says.try_clone().unwrap()).stderr(says).spawn().unwrap();
     let mut lines = BufReader::new(said).lines().map(Result::unwrap);
-    let said = lines.find(|line| line.contains("again_in=") || line.starts_with("admin on "));
+    let said = lines.find(|line| line.contains("again_in=") || line.starts_with("dashboard "));
     child.kill().unwrap();
     child.wait().unwrap();
     said.unwrap_or_default()

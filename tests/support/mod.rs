@@ -177,9 +177,9 @@ impl House {
                 return Err(format!("{status}\n{greeting}{}", log.text()));
             }
             greeting += &line;
-            if let Some(rest) = line.split("http://").nth(1) {
+            if let Some(rest) = line.split("http://").nth(1).or_else(|| line.split("https://").nth(1)) {
                 let authority: String = rest.chars().take_while(|c| !matches!(c, '/' | ',')).collect();
-                if line.starts_with("admin on ") {
+                if line.starts_with("dashboard ") {
                     let admin = authority.trim().to_owned();
                     std::thread::spawn(move || lines.read_to_end(&mut Vec::new()));
                     // Connections to the previous node are of no use, even if this one has the same port.

@@ -51,6 +51,11 @@ impl IpRange {
         Self { first: IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0)), bits }
     }
 
+    /// Whether it is every address of its kind.
+    pub fn is_everything(&self) -> bool {
+        self.bits == 0
+    }
+
     /// Whether this address is in the range.
     pub fn contains(&self, address: IpAddr) -> bool {
         let same =

@@ -6,7 +6,9 @@ use super::{
 };
 use crate::admin::{LIST_MAX, orphans};
 use crate::cli::error::CommandError;
+use crate::cli::pinned_tls;
 use crate::cli::terminal::one_line;
+use crate::config::TlsFiles;
 use crate::decide::id::Key;
 use crate::decide::ledger::RegisterEdit;
 use crate::decide::limits::HANDSHAKE_WAIT_MAX;
@@ -44,9 +46,19 @@ struct ApiResponse {
 impl AdminClient {
     /// The port at this address: `http://127.0.0.1:3143`, or only `127.0.0.1:3143`.
     pub(crate) fn new(address: &str, token: Option<&str>) -> Result<Self, CommandError> {
+        Self::with_certificate(address, token, None)
+    }
+
+    /// The port of the node with this certificate, whatever names the certificate has.
+    pub(super) fn with_certificate(
+        address: &str,
+        token: Option<&str>,
+        files: Option<&TlsFiles>,
+    ) -> Result<Self, CommandError> {
         let cannot =
             |why: &str| CommandError::unknown(format!("`{address}` is not the address of an admin port: {why}"));
-        let whole = if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
+        let scheme = if files.is_some() { "https" } else { "http" };
+        let whole = if address.contains("://") { address.to_owned() } else { format!("{scheme}://{address}") };
         let base = Url::parse(&whole).map_err(|error| cannot(&error.to_string()))?;
         if !matches!(base.scheme(), "http" | "https") || base.host().is_none() {
             return Err(cannot("expected a URL such as http://127.0.0.1:3143"));
@@ -58,10 +70,13 @@ impl AdminClient {
             value.set_sensitive(true);
             headers.insert(AUTHORIZATION, value);
         }
-        let builder = Client::builder().default_headers(headers).connect_timeout(CONNECT_TIME).no_proxy();
-        let builder = builder.redirect(reqwest::redirect::Policy::none());
+        let client = Client::builder().default_headers(headers).connect_timeout(CONNECT_TIME).no_proxy();
+        let client = client.redirect(reqwest::redirect::Policy::none());
         // Plain HTTP must work on a machine without CA certificates.
-        let client = if base.scheme() == "http" { builder.tls_certs_only([]).build() } else { builder.build() };
+        let client = match base.scheme() {
+            "http" => client.tls_certs_only([]).build(),
+            _ => pinned_tls::trusting(client, files)?.build(),
+        };
         Ok(Self { base, client: client.map_err(|error| cannot(&root_cause(&error)))? })
     }
 
@@ -84,6 +99,17 @@ impl AdminClient {
             (StatusCode::OK, "ok", _) => Ok(None),
             (StatusCode::SERVICE_UNAVAILABLE, _, reason) if !reason.is_empty() => Ok(Some(one_line(reason))),
             _ => Err(self.not_hookonce()),
+        }
+    }
+
+    /// A link to the dashboard, and for how many seconds it logs a browser in; `None`: no login is needed.
+    pub(crate) async fn login_link(&self) -> Result<(Url, Option<u64>), CommandError> {
+        let heard = self.request(Method::POST, self.url(&["api", "link"])).await?;
+        let path = heard.body["path"].as_str().filter(|path| path.starts_with('/'));
+        match (heard.status, path.and_then(|path| self.base.join(path).ok())) {
+            (StatusCode::OK, Some(link)) => Ok((link, heard.body["expires_in_seconds"].as_u64())),
+            (StatusCode::OK, None) => Err(self.not_hookonce()),
+            _ => Err(self.error_for(&heard)),
         }
     }
 

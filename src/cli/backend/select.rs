@@ -104,7 +104,11 @@ impl BackendArgs {
         }
         let own = found.token.as_ref().and_then(|token| std::str::from_utf8(token.expose()).ok().map(str::to_owned));
         let token = self.token(env)?.or(own);
-        let port = AdminClient::new(&connect_address(found.admin).to_string(), token.as_deref())?;
+        let port = AdminClient::with_certificate(
+            &connect_address(found.admin).to_string(),
+            token.as_deref(),
+            found.tls.as_ref(),
+        )?;
         let in_memory = found.store == StoreAddress::Memory;
         Ok(match port.probe().await {
             None => None,

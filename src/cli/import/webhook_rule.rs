@@ -519,8 +519,8 @@ fn comparison(it: &WebhookMatch, fields: &mut HookFields) -> Result<(Condition, 
         "value" | "regex" => {}
         "ip-whitelist" => {
             return Err(
-                "`ip-whitelist` cannot be checked here, and without it other addresses could run the command: allow only \
-                these addresses for its path in the proxy or the firewall, take the rule out, and import it again"
+                "`ip-whitelist` cannot be checked in a rule here, and without it other addresses could run the command: \
+                take the rule out, import it again, and write these addresses into its source as `allow_from`"
                     .to_owned(),
             );
         }

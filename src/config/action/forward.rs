@@ -20,7 +20,7 @@ use std::net::{IpAddr, Ipv4Addr};
 pub(super) static FORWARD_KEYS: SectionKeys = SectionKeys {
     name: "forward",
     title: "`forward = { … }`",
-    about: "A receiver to forward deliveries to, or a list: one event for each. See docs/forward.md.",
+    about: "A receiver to forward deliveries to, or a list: one event for each.",
     keys: &[&[
         key(
             "url",

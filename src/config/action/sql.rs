@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub(super) static SQL_KEYS: SectionKeys = SectionKeys {
     name: "sql",
     title: "`sql = { … }`",
-    about: "One statement, run in the transaction that moves the event to done. A string is short for `{ statement = \"…\" }`. See docs/sql.md.",
+    about: "One statement, run in the transaction that moves the event to done. A string is short for `{ statement = \"…\" }`.",
     keys: &[&[
         key("statement", ConfigValueType::Text, "required", "The statement; values are bound to its :names."),
         key("timeout", ConfigValueType::Duration, "5s", "Timeout of the statement."),

@@ -8,7 +8,7 @@ use super::event::{DeathCause, DoneReason, Event, EventState, Outcome, Receipt};
 use super::id::EventId;
 use super::limits;
 use super::source::{AcceptedStatus, ApiStyle, ResponseMode, Source};
-use super::time::Timestamp;
+use super::time::{Duration, Timestamp};
 use std::borrow::Cow;
 
 /// A response, ready to be sent.
@@ -163,6 +163,13 @@ pub(super) fn status_of(refusal: &DeliveryRejection) -> u16 {
 /// The request was rejected before it was judged: unknown path, wrong method, too slow, too large, too many headers.
 pub fn rejected_before_judging(status: u16, reason: &str) -> HttpResponse {
     HttpResponse::json(status, "refused", &[("reason", reason.into())])
+}
+
+/// Too many requests of the client's address were refused, and this one is, too.
+pub fn limited(wait: Duration) -> HttpResponse {
+    let mut response = rejected_before_judging(429, "limited");
+    response.headers.push(("retry-after".into(), wait.as_secs().saturating_add(1).to_string().into()));
+    response
 }
 
 /// The node is alive, or ready.

@@ -79,7 +79,9 @@ pub fn turned_away(reply: HttpResponse) -> HttpResponse {
         401 => ("not-authenticated", "The request is not authenticated"),
         405 => ("method", "This method is not taken here"),
         408 => ("too-slow", "The body came too slowly"),
+        403 => ("forbidden", "The request is not permitted"),
         413 => ("too-large", "The body is too large"),
+        429 => ("limited", "Too many requests were refused"),
         503 => return with_headers(unavailable(), reply),
         _ => ("malformed", "The request cannot be read"),
     };

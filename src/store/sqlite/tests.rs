@@ -79,7 +79,7 @@ async fn a_body_is_kept_from_the_end_of_its_event_also_where_the_event_is_kept_f
     let kept = Retention { keys: Keep::Forever, body: day * 7 };
     let policies = Arc::new(RetentionPolicies { sources: [("source".into(), kept)].into() });
     let now = store.now();
-    let mut forget = async |ended: u32, keep_from: Option<u32>| {
+    let forget = async |ended: u32, keep_from: Option<u32>| {
         let at = |days: u32| now.0 - i64::try_from((day * days).as_micros()).unwrap();
         let times = (at(ended), keep_from.map(at));
         let set = store.ask(1, 0, move |rows| {

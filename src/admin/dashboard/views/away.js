@@ -30,7 +30,7 @@ export async function away({ page, signal, asked, go }) {
   const one = (turned) => h("tr", {},
     h("td", { class: "tight" }, when(turned.at)),
     h("td", { class: "tight" }, verdictChip(turned.verdict)),
-    h("td", { class: "tight" }, turned.source ?? h("code", {}, turned.path ?? "–")),
+    h("td", { class: "tight" }, turned.source ?? h("code", {}, turned.path ?? "–"), turned.from ? h("div", { class: "small soft" }, turned.from) : null),
     h("td", { class: "wide" }, reason(turned)),
     h("td", { class: "tight", data: { label: "response" } }, String(turned.status)),
     h("td", { class: "tight" }, turned.delivery ? [h("code", { title: turned.delivery }, turned.delivery.length > 13 ? `${turned.delivery.slice(0, 8)}…` : turned.delivery), copier(turned.delivery, "Copy the delivery id")] : h("span", { class: "faint" }, "–")),

@@ -15,6 +15,7 @@ const REASONS = {
   kind_mismatch: "not the kind its header names",
   key_reused: "its key was used for another body",
   method: "not a POST",
+  address: "its address may not send",
   handshake: "a handshake of the sender",
   secret_missing: "its source has no secret yet",
   unavailable: "could not be accepted; the sender was asked to retry",

@@ -37,5 +37,6 @@ export function login(mark) {
     }
   });
   document.body.replaceChildren(h("main", { class: "login" }, form));
+  if (new URLSearchParams(location.search).get("failed") === "bad_link") refused("This link was used before, or is too old. Run hookonce open again, or enter a token.");
   token.focus();
 }
