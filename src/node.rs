@@ -125,14 +125,7 @@ impl NodeHandle {
             )));
         }
         let closing = CancellationToken::new();
-        let listener = match does {
-            NodeRole::Both | NodeRole::Ingest => {
-                Some(ports::bind(&config.listen, config.tls.as_ref(), "listen", &closing).await?)
-            }
-            NodeRole::Work => None,
-        };
-        let admin = &config.admin;
-        let admin_listener = ports::bind(&admin.listen, admin.tls.as_ref(), "admin.listen", &closing).await?;
+        let (listener, admin_listener) = ports::bind_all(config, does, &closing).await?;
         let (ingest, admin) = (listener.as_ref().map(address).transpose()?, address(&admin_listener)?);
         let environment = ActionEnvironment {
             variables: NodeEnvVars::own(&config.secret_env_names),

@@ -398,8 +398,16 @@ pub(super) async fn make_link(State(state): State<AdminState>, headers: HeaderMa
     path = "/open/{code}",
     operation_id = "openLink",
     params(("code" = String, Path, description = "The code that POST /api/link returned.")),
-    responses((status = 303, description = "The cookie of a session, and a redirect to `/`; or, if the link was used before \
-                                            or is too old, to `/login?failed=bad_link`."))
+    responses(
+        (status = 200, body = SessionView, description = "To a client that accepts JSON: a session, in a cookie.",
+         example = json!({
+            "needs_login": true, "may": "all", "by": "cookie", "header": "hookonce-page",
+            "expires_at": "2026-02-08T03:20:41.000000Z", "node": "4f6b3fa9c01e", "version": "0.1.0",
+         })),
+        (status = 303, description = "To a browser: the same cookie, and a redirect to `/`; or, if the link was used before \
+                                      or is too old, to `/login?failed=bad_link`."),
+        Unauthorized
+    )
 )]
 pub(super) async fn open_link(
     State(state): State<AdminState>,
@@ -411,10 +419,13 @@ pub(super) async fn open_link(
     let token = if method == Method::GET { state.links.redeem(&code) } else { None };
     let place =
         token.and_then(|token| state.admin.tokens.iter().position(|known| Digest::of(known.secret.expose()) == token));
-    match place {
-        Some(place) => with_cookie(go("/"), &start_session(&state, &headers, place).0),
-        None => go("/login?failed=bad_link"),
-    }
+    let json = wants_json(&headers);
+    let Some(place) = place else {
+        return if json { refuse(StatusCode::UNAUTHORIZED, "bad_link") } else { go("/login?failed=bad_link") };
+    };
+    let (cookie, session) = start_session(&state, &headers, place);
+    let view = || Json(session_view(&state, session.may, AuthMethod::Cookie(session.ends_at))).into_response();
+    with_cookie(if json { view() } else { go("/") }, &cookie)
 }
 
 /// Ends the session on this node, and removes the cookie.

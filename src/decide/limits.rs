@@ -48,17 +48,19 @@ pub const CONNECTION_LINGER: Duration = Duration::from_secs(2);
 pub const DRAIN_TIME: Duration = Duration::from_secs(20);
 /// The same for admin requests, which are served until everything else has stopped.
 pub const ADMIN_CLOSE_TIME: Duration = Duration::from_secs(2);
-/// Maximum number of requests at once on one connection of HTTP/2. All those of a port are at most as many as it may have
-/// connections.
-pub const HTTP2_STREAMS_MAX: u32 = 32;
+/// Maximum number of requests at once on one connection of HTTP/2: what clients take for granted until they are told. All
+/// those of a port are at most as many as it may have connections.
+pub const HTTP2_STREAMS_MAX: u32 = 100;
 /// Maximum size of all headers of one request of HTTP/2: as many connections as there may be can each have one under way.
 pub const HTTP2_HEADER_BYTES_MAX: u32 = 16 << 10;
 /// Bytes of bodies that a client of HTTP/2 may send before they are read, for one request and for its connection.
 pub const HTTP2_WINDOW_BYTES: u32 = 64 << 10;
 /// Maximum number of bytes of one response that wait in the connection of HTTP/2 for the client to accept them.
 pub const HTTP2_SEND_BYTES_MAX: usize = 64 << 10;
-/// Maximum number of requests of HTTP/2 that a client resets before they are looked at, or that end by its errors.
+/// Maximum number of requests of HTTP/2 that a client resets before they are looked at.
 pub const HTTP2_RESETS_MAX: usize = 20;
+/// Maximum number of requests of one connection of HTTP/2 that are reset because its client broke a rule.
+pub const HTTP2_ERRORS_MAX: usize = 1_024;
 /// How long a connection of HTTP/2 that is closed may take to tell its client so.
 pub const HTTP2_GOODBYE_TIME: Duration = Duration::from_secs(1);
 /// How often the files of a certificate are looked at.

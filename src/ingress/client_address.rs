@@ -36,7 +36,7 @@ impl TrustedProxies {
         }
         let listed = headers.contains_key(X_FORWARDED_FOR);
         let forwarded = headers.contains_key(header::FORWARDED);
-        let by_list = || self.walk(peer, entries(headers, X_FORWARDED_FOR).map(|entry| address(entry)));
+        let by_list = || self.walk(peer, entries(headers, X_FORWARDED_FOR).map(address));
         let by_forwarded = || self.walk(peer, entries(headers, header::FORWARDED.as_str()).map(forwarded_for));
         match (listed, forwarded) {
             (false, false) => peer,

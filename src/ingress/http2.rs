@@ -1,6 +1,6 @@
 //! A connection of HTTP/2: many requests at once, under the same limits as one of HTTP/1.1.
 //!
-//! Each request is a task of its own. The connection may have few of them, small windows and short headers, so that it
+//! Each request is a task of its own. The connection may have a hundred of them, small windows and short headers, so that it
 //! takes about as much memory as one of HTTP/1.1; all requests of a port together are bounded as its connections are.
 //! Resets, pings and settings that a client sends to cause work end the connection (h2 counts them).
 
@@ -84,7 +84,7 @@ fn builder(tasks: TaskTracker) -> http2::Builder<StreamTasks> {
         .initial_connection_window_size(limits::HTTP2_WINDOW_BYTES)
         .max_send_buf_size(limits::HTTP2_SEND_BYTES_MAX)
         .max_pending_accept_reset_streams(limits::HTTP2_RESETS_MAX)
-        .max_local_error_reset_streams(limits::HTTP2_RESETS_MAX);
+        .max_local_error_reset_streams(limits::HTTP2_ERRORS_MAX);
     builder
 }
 

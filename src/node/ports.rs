@@ -1,7 +1,7 @@
 //! Opens the ports of a node.
 
-use super::NodeStartError;
-use crate::config::{ListenAddress, TlsFiles};
+use super::{NodeRole, NodeStartError};
+use crate::config::{Config, ListenAddress, TlsFiles};
 use crate::decide::error_message::ErrorMessage;
 use crate::decide::time::Duration;
 use crate::ingress::port_listener::PortListener;
@@ -18,8 +18,22 @@ const PORT_LOOK: Duration = Duration::from_millis(10);
 /// Maximum number of connections that wait to be accepted, as tokio has it.
 const BACKLOG: u32 = 1024;
 
+/// Opens the port for webhooks, unless the node only acts, and the admin port.
+pub(super) async fn bind_all(
+    config: &Config,
+    does: NodeRole,
+    closing: &CancellationToken,
+) -> Result<(Option<PortListener>, PortListener), NodeStartError> {
+    let ingest = match does {
+        NodeRole::Both | NodeRole::Ingest => Some(bind(&config.listen, config.tls.as_ref(), "listen", closing).await?),
+        NodeRole::Work => None,
+    };
+    let admin = bind(&config.admin.listen, config.admin.tls.as_ref(), "admin.listen", closing).await?;
+    Ok((ingest, admin))
+}
+
 /// Opens a port: all of its addresses that this machine has. Its certificate is followed until `closing`.
-pub(super) async fn bind(
+async fn bind(
     listen: &ListenAddress,
     tls: Option<&TlsFiles>,
     key: &str,

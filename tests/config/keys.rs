@@ -160,7 +160,7 @@ error: `listen` cannot be read
  --> hookonce.toml:1:10
   |
 1 | listen = 1
-  |          ^ expected an address such as "127.0.0.1:3142", found an integer
+  |          ^ expected an address such as "127.0.0.1:3142", ":3142" or "localhost:3142", found an integer
 
 error: source `a` has no `verify`
  --> hookonce.toml:2:9

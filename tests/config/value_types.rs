@@ -101,7 +101,7 @@ error: `listen` cannot be read
  --> hookonce.toml:1:10
   |
 1 | listen = true
-  |          ^^^^ expected an address such as "127.0.0.1:3142", found true
+  |          ^^^^ expected an address such as "127.0.0.1:3142", ":3142" or "localhost:3142", found true
 
 error: `source` cannot be read
  --> hookonce.toml:3:5
@@ -141,7 +141,7 @@ error: `body_max` cannot be read
 "#,
     );
     check(
-        r#"listen = "localhost:3142"
+        r#"listen = "127.0.0.1-3142"
 [source.s]
 verify = "none"
 [[source.s.route]]
@@ -150,8 +150,8 @@ verify = "none"
 error: `listen` cannot be read
  --> hookonce.toml:1:10
   |
-1 | listen = "localhost:3142"
-  |          ^^^^^^^^^^^^^^^^ expected an IP address and a port, such as "127.0.0.1:3142"
+1 | listen = "127.0.0.1-3142"
+  |          ^^^^^^^^^^^^^^^^ expected an address and a port, such as "127.0.0.1:3142", ":3142" or "localhost:3142"
 
 1 error in hookonce.toml; nothing was started
 "#,

@@ -15,7 +15,9 @@ fn open(house: &House, token: &str) -> (Option<i32>, String) {
 }
 
 fn browser() -> reqwest::Client {
-    reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).build().unwrap()
+    let accept = [(reqwest::header::ACCEPT, reqwest::header::HeaderValue::from_static("text/html,*/*;q=0.8"))];
+    let client = reqwest::Client::builder().default_headers(accept.into_iter().collect());
+    client.no_proxy().redirect(reqwest::redirect::Policy::none()).build().unwrap()
 }
 
 #[tokio::test]
@@ -57,6 +59,9 @@ async fn a_link_logs_a_browser_in_once_with_the_permission_of_its_token() {
     assert_eq!(client.post(house.admin_url("/api/link")).send().await.unwrap().status(), 401);
     let guessed = client.get(house.admin_url(&format!("/open/{}", "0".repeat(64)))).send().await.unwrap();
     assert_eq!(guessed.headers()["location"].to_str().unwrap(), "/login?failed=bad_link");
+    // A program is told in JSON.
+    let program = reqwest::get(house.admin_url("/open/0")).await.unwrap();
+    assert_eq!((program.status().as_u16(), program.text().await.unwrap().contains("bad_link")), (401, true));
     let (code, why) = open(&house, "a wrong token");
     assert_eq!(code, Some(2), "{why}");
 }
