@@ -18,6 +18,8 @@ pub(crate) mod list;
 #[cfg(feature = "sqlite")]
 pub mod migrate;
 pub(crate) mod registers;
+pub(crate) mod reload;
+pub(crate) mod reloading;
 pub(crate) mod replay;
 pub(crate) mod send;
 pub(crate) mod serve;
@@ -114,6 +116,8 @@ enum CliCommand {
     CatchUp(catch_up::CatchUpArgs),
     /// Wait for the token or secret that a sender brings by its handshake, and print or store it
     Handshake(handshake::HandshakeArgs),
+    /// Have a running node read its config again (exit 0 it is in use, 1 the old one stays)
+    Reload(reload::ReloadArgs),
     /// Test who is told about the ends of events
     Notify {
         #[command(flatten)]
@@ -358,6 +362,7 @@ fn dispatch(command: CliCommand, out: &mut impl Write) -> io::Result<u8> {
         CliCommand::Registers(asked) => run_async(registers::registers(&asked, &env, out)),
         CliCommand::CatchUp(asked) => run_async(catch_up::catch_up(&asked, &env, out)),
         CliCommand::Handshake(asked) => run_async(handshake::handshake(&asked, &env, out)),
+        CliCommand::Reload(asked) => run_async(reload::reload(&asked, &env, out)),
         CliCommand::Notify { which, way: NotifyCommand::Test(asked) } => {
             run_async(test_notification::test(&asked, which.config.as_deref(), &env, out))
         }

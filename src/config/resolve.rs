@@ -10,7 +10,7 @@ use super::section::ConfigSection;
 use super::sender_credentials::SeenSecret;
 use super::source::SOURCE_KEYS;
 use super::{
-    AdminConfig, AdminPermission, AdminToken, Config, EnvLookup, ExternalValue, LogFormat, MigrationMode,
+    AdminConfig, AdminPermission, AdminToken, Config, EnvLookup, ExternalValue, LogFormat, MigrationMode, ReloadMode,
     SecretRequirement, StateFolder, StoreAddress, UserPreset, user_presets, validate,
 };
 use crate::decide::field::{FieldLocation, FieldSet};
@@ -44,6 +44,12 @@ pub(super) static TOP_KEYS: SectionKeys = SectionKeys {
             ConfigValueType::Text,
             "$STATE_DIRECTORY, else /var/lib/hookonce",
             "The folder for what this machine knows about a PostgreSQL or Redis store, to detect lost data after a restart.",
+        ),
+        key(
+            "reload",
+            ConfigValueType::Word(&["manual", "auto"]),
+            "manual",
+            "When a node reads this file again: on SIGHUP and `hookonce reload`, or also when it has changed.",
         ),
         key(
             "log",
@@ -283,6 +289,7 @@ impl<'a> ConfigResolver<'a> {
             listen,
             store,
             migrate: if top.text("migrate") == Some("manual") { MigrationMode::Manual } else { MigrationMode::Auto },
+            reload: if top.text("reload") == Some("auto") { ReloadMode::Auto } else { ReloadMode::Manual },
             log: if top.text("log") == Some("json") { LogFormat::Json } else { LogFormat::Text },
             state: self.state(&top),
             admin,

@@ -16,9 +16,9 @@ use http::request::Parts;
 use http::{Method, Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
-/// The state of the webhook port, shared by all requests.
+/// The state of the webhook port for one config, shared by all its requests.
 pub struct IngestState {
     /// The sources, by path.
     pub sources: Arc<Sources>,
@@ -28,6 +28,26 @@ pub struct IngestState {
     pub flight: Arc<BodiesInFlight>,
     /// Whether the node still accepts deliveries.
     pub health: Readiness,
+}
+
+/// The webhook port's state as it is configured now. Each request reads it once. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct CurrentIngest(Arc<RwLock<Arc<IngestState>>>);
+
+impl CurrentIngest {
+    pub(crate) fn new(state: IngestState) -> Self {
+        Self(Arc::new(RwLock::new(Arc::new(state))))
+    }
+
+    /// The state for a request that begins now.
+    pub(crate) fn get(&self) -> Arc<IngestState> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces the state, for requests that begin from now on.
+    pub(crate) fn replace(&self, state: IngestState) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(state);
+    }
 }
 
 impl IngestState {

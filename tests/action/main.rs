@@ -164,6 +164,7 @@ fn environment(vars: &[(&str, &str)], secrets: &[&str]) -> ActionEnvironment {
         guard: GuardProgram(GUARD.into()),
         servers: hookonce::internals::action::NatsConnections::default(),
         resolver: DnsResolver::default(),
+        circuits: CircuitBreakers::default(),
     }
 }
 
