@@ -25,7 +25,7 @@ use crate::engine::gateway::{FormerKeyPolicy, Gateway};
 use crate::engine::handover::Handovers;
 use crate::ingress::accept::{ConnectionLimits, PeerAddress};
 use crate::ingress::http::{CurrentIngest, IngestState};
-use crate::ingress::readiness::Readiness;
+use crate::ingress::readiness::{LateRequests, Readiness};
 use crate::ingress::registry_poll::PollContext;
 use crate::ingress::request_body::BodiesInFlight;
 use crate::ingress::{accept, http, http_response};
@@ -83,7 +83,21 @@ pub(crate) struct NodeStartOptions {
     pub(crate) accepts: Option<String>,
     /// Where requests to read the config again go, if it is a file.
     pub(crate) reloads: Option<ReloadRequests>,
+    /// Sockets that are open already.
+    pub(crate) sockets: InheritedSockets,
 }
+
+/// Sockets that a service manager has opened for the node. They stay open when the node ends.
+#[derive(Default)]
+pub(crate) struct InheritedSockets {
+    /// For webhooks.
+    pub(crate) ingest: Option<std::net::TcpListener>,
+    /// For the admin port.
+    pub(crate) admin: Option<std::net::TcpListener>,
+}
+
+/// How long a request may still arrive on a connection of an inherited socket when the node stops.
+const LATE_TIME: Duration = Duration::from_secs(1);
 
 /// The role of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -127,7 +141,8 @@ impl NodeHandle {
 
     /// Starts a node with these options.
     pub(crate) async fn start_as(config: &Config, how: NodeStartOptions) -> Result<Self, NodeStartError> {
-        let NodeStartOptions { does, guard, accepts, reloads } = how;
+        let NodeStartOptions { does, guard, accepts, reloads, sockets } = how;
+        let late = if sockets.ingest.is_some() { LateRequests::Handled } else { LateRequests::Refused };
         if does != NodeRole::Both && !config.store.is_shared() {
             return Err(NodeStartError::new(format!(
                 "--only needs another node on the same store, but {} cannot be shared\n\
@@ -136,10 +151,10 @@ impl NodeHandle {
             )));
         }
         let listener = match does {
-            NodeRole::Both | NodeRole::Ingest => Some(bind(config.listen, "listen").await?),
+            NodeRole::Both | NodeRole::Ingest => Some(listen(sockets.ingest, config.listen, "listen").await?),
             NodeRole::Work => None,
         };
-        let admin_listener = bind(config.admin.listen, "admin.listen").await?;
+        let admin_listener = listen(sockets.admin, config.admin.listen, "admin.listen").await?;
         let (ingest, admin) = (listener.as_ref().map(address).transpose()?, address(&admin_listener)?);
         let environment = ActionEnvironment {
             variables: NodeEnvVars::own(&config.secret_env_names),
@@ -158,7 +173,7 @@ impl NodeHandle {
         let dispatcher = Dispatcher::new(store.clone(), batch.clone(), parts.lanes, metrics.clone());
         let draining = CancellationToken::new();
         let last_write = batch.last_write();
-        let health = Readiness::new(draining.clone(), store.clone(), &batch);
+        let health = Readiness::new(draining.clone(), store.clone(), &batch).treating(late);
         let flight = Arc::new(BodiesInFlight::default());
         let handovers = Arc::new(Handovers::new(&config.sources, &config.secret_files));
         let port = CurrentIngest::new(IngestState {
@@ -222,7 +237,8 @@ impl NodeHandle {
         if let Some(listener) = listener {
             let port = port.clone();
             let answer = move |request| port.get().answer(request);
-            let limits = ConnectionLimits { connections, ..ConnectionLimits::default() };
+            let late_time = if late == LateRequests::Handled { LATE_TIME } else { Duration::ZERO };
+            let limits = ConnectionLimits { connections, late_time, ..ConnectionLimits::default() };
             ports.push(tokio::spawn(accept::serve(listener, answer, limits, draining.clone())));
         }
         if does != NodeRole::Work {
@@ -252,6 +268,11 @@ impl NodeHandle {
             Ok(why) => why.as_ref().map(ToString::to_string).unwrap_or_default(),
             Err(_) => std::future::pending().await,
         }
+    }
+
+    /// Whether the node accepts deliveries: what `/readyz` answers.
+    pub(crate) fn readiness(&self) -> Readiness {
+        self.configured.port.get().health.clone()
     }
 
     /// Drains and stops: receives nothing new, waits for running attempts, then ends them; `hurry` shortens the wait.
@@ -297,6 +318,20 @@ fn connections() -> (usize, usize) {
 const PORT_WAIT: Duration = Duration::from_secs(1);
 /// How often the port is tried.
 const PORT_LOOK: Duration = Duration::from_millis(10);
+
+/// The inherited socket, or one at this address.
+async fn listen(
+    inherited: Option<std::net::TcpListener>,
+    address: SocketAddr,
+    key: &str,
+) -> Result<TcpListener, NodeStartError> {
+    let Some(inherited) = inherited else { return bind(address, key).await };
+    let taken = inherited.set_nonblocking(true).and_then(|()| TcpListener::from_std(inherited));
+    taken.map_err(|error| {
+        let why = format!("the socket for `{key}` that was passed cannot be used: {error}");
+        NodeStartError::new(ErrorMessage::from(why).caused_by(error))
+    })
+}
 
 async fn bind(address: SocketAddr, key: &str) -> Result<TcpListener, NodeStartError> {
     let patience = tokio::time::Instant::now() + PORT_WAIT;

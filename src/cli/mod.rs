@@ -23,6 +23,7 @@ pub(crate) mod reloading;
 pub(crate) mod replay;
 pub(crate) mod send;
 pub(crate) mod serve;
+pub(crate) mod service_manager;
 pub(crate) mod show;
 pub(crate) mod tail;
 pub(crate) mod terminal;

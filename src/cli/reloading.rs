@@ -1,7 +1,8 @@
 //! When a running node reads its config again: on SIGHUP, when an operator asks for it, and, with `reload = "auto"`, when
 //! the file has changed. What follows is in the log, and in the answer to the operator.
 
-use super::serve::log_problem;
+use super::serve::{log_problem, status};
+use super::service_manager::ServiceManager;
 use crate::admin::reload::{ReloadError, ReloadRequest, ReloadResult};
 use crate::config::diagnostic::{ColorChoice, count};
 use crate::config::{self, Config, EnvLookup, LogFormat, ReloadMode};
@@ -77,8 +78,9 @@ impl<'e> ConfigReloader<'e> {
     }
 
     /// Reads the config, has the node use it, and reports the result.
-    pub(super) async fn reload(&mut self, node: &mut NodeHandle, trigger: ReloadTrigger) {
+    pub(super) async fn reload(&mut self, node: &mut NodeHandle, trigger: ReloadTrigger, manager: &ServiceManager) {
         let began = Instant::now();
+        manager.reloading();
         self.file.seen();
         let read = tokio::task::block_in_place(|| config::load(&self.path, self.env));
         let result = match read {
@@ -92,6 +94,10 @@ impl<'e> ConfigReloader<'e> {
             Err(problems) => Err(ReloadError::Config(problems)),
         };
         self.report(&result, trigger.word(), began.elapsed());
+        manager.ready(&match &result {
+            Ok(summary) => status(summary.sources, summary.routes),
+            Err(_) => "the last reload was refused; see the log".to_owned(),
+        });
         if let ReloadTrigger::Request(request) = trigger {
             request.answer(result);
         }

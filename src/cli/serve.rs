@@ -1,11 +1,12 @@
 //! `hookonce serve`: runs a node until it gets a signal to stop.
 
 use super::reloading::ConfigReloader;
+use super::service_manager::{ServiceManager, inherited_sockets};
 use crate::admin::reload::ReloadRequests;
 use crate::config::diagnostic::{ColorChoice, ConfigDiagnostic, DiagnosticSeverity};
 use crate::config::{self, Config, EnvLookup};
 use crate::decide::source::{Fanout, Intake, Source};
-use crate::node::{NodeHandle, NodeRole, NodeStartOptions};
+use crate::node::{InheritedSockets, NodeHandle, NodeRole, NodeStartOptions};
 use crate::observe::log_layer::{LogFormat, Logger};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use std::io::{self, IsTerminal, Write};
@@ -76,6 +77,7 @@ fn find_and_run(
     env: EnvLookup<'_>,
     out: &mut impl Write,
 ) -> io::Result<ServeExit> {
+    let sockets = inherited_sockets(env);
     let path = match config::find(explicit, env) {
         Ok(path) => path,
         Err(problem) if asked == Some(LogFormat::Json) => {
@@ -114,11 +116,19 @@ fn find_and_run(
     log_traces();
     let how = &ServeOptions { log: Some(log), ..how.clone() };
     let (requests, received) = ReloadRequests::channel();
+    let manager = ServiceManager::of(env);
+    let sockets = match sockets {
+        Ok(sockets) => sockets,
+        Err(why) => {
+            log_start_error(log, &why);
+            return Ok(ServeExit::Failed);
+        }
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let end = runtime.block_on(async {
         let hangups = signal(SignalKind::hangup())?;
         let reloader = ConfigReloader::new((&path, &config), env, (log, ink), hangups, received);
-        run(&config, how, (reloader, requests), out).await
+        run(&config, how, (reloader, requests), (manager, sockets), out).await
     });
     // A blocked read must not keep the process alive.
     runtime.shutdown_timeout(std::time::Duration::from_secs(2));
@@ -139,6 +149,20 @@ fn hide_environment(log: LogFormat) {
     }
 }
 
+/// Logs why the node does not start.
+fn log_start_error(log: LogFormat, why: &str) {
+    if log == LogFormat::Json {
+        error!(target: "hookonce", why, "start");
+    } else {
+        eprintln!("error: {why}");
+    }
+}
+
+/// What a node is, in a few words.
+pub(super) fn status(sources: usize, routes: usize) -> String {
+    format!("sources: {sources}, routes: {routes}")
+}
+
 /// Logs a problem of the config.
 pub(super) fn log_problem(problem: &ConfigDiagnostic) {
     let ConfigDiagnostic { level, title: why, place, hint } = problem;
@@ -154,6 +178,7 @@ async fn run(
     config: &Config,
     how: &ServeOptions,
     (mut reloader, reloads): (ConfigReloader<'_>, ReloadRequests),
+    (manager, sockets): (ServiceManager, InheritedSockets),
     out: &mut impl Write,
 ) -> io::Result<ServeExit> {
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
@@ -162,8 +187,10 @@ async fn run(
         does: how.does,
         accepts: how.accepts.clone(),
         reloads: Some(reloads),
+        sockets,
         ..NodeStartOptions::default()
     };
+    manager.starting();
     let started = tokio::select! {
         started = NodeHandle::start_as(config, options) => started,
         _ = term.recv() => return Ok(stopped()),
@@ -172,11 +199,7 @@ async fn run(
     let mut node = match started {
         Ok(node) => node,
         Err(cannot) => {
-            if how.log == Some(LogFormat::Json) {
-                error!(target: "hookonce", why = %cannot, "start");
-            } else {
-                eprintln!("error: {cannot}");
-            }
+            log_start_error(how.log.unwrap_or_default(), &cannot.to_string());
             return Ok(ServeExit::Failed);
         }
     };
@@ -185,6 +208,8 @@ async fn run(
     } else {
         print_sources(config, &node, out)?;
     }
+    let routes = config.sources.iter().map(|source| source.routes.len()).sum();
+    tokio::spawn(manager.clone().watch(node.readiness(), status(config.sources.len(), routes)));
     let end = loop {
         let trigger = tokio::select! {
             _ = term.recv() => break ServeExit::Stopped,
@@ -195,8 +220,9 @@ async fn run(
             }
             trigger = reloader.next() => trigger,
         };
-        reloader.reload(&mut node, trigger).await;
+        reloader.reload(&mut node, trigger, &manager).await;
     };
+    manager.stopping();
     drop(reloader); // who asks now is told that the node is about to stop
     info!(target: "hookonce", hint = "send the signal again to stop at once", "draining");
     node.stop(async {

@@ -90,7 +90,7 @@ impl IngestState {
             reply.headers.push(("allow".into(), source.methods().join(", ").into()));
             return reply;
         }
-        if self.health.draining.is_cancelled() {
+        if self.health.refuses() {
             return in_api_style(source, closing(response::unavailable()));
         }
         let limits = BodyLimits { bytes: source.body_max, ..BodyLimits::default() };

@@ -36,6 +36,7 @@ mod secret_path;
 #[path = "../support/seed.rs"]
 mod seed;
 mod sender_responses;
+mod service_manager;
 
 mod start_time;
 mod startup_config;
