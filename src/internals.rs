@@ -13,8 +13,8 @@ pub mod action {
     #[cfg(feature = "nats")]
     pub use crate::action::publish::nats_connection::NatsConnections;
     pub use crate::action::{
-        Action, ActionEnvironment, ActionFuture, Attempt, AttemptOutput, GuardProgram, NodeEnvVars, OutputChunk,
-        SharedSucceededBlocks, build_action,
+        Action, ActionEnvironment, ActionFuture, Attempt, AttemptOutput, CircuitBreakers, GuardProgram, NodeEnvVars,
+        OutputChunk, SharedSucceededBlocks, build_action,
     };
     pub use crate::lease::{Lease, LeaseEnd, boottime};
 }

@@ -1,39 +1,39 @@
 //! A running node, assembled from a config: store, batcher, dispatcher, gateway and both ports.
 pub(crate) mod data_loss;
+mod intakes;
+mod parts;
 mod ports;
+mod reload;
 pub(crate) mod state_file;
 
 use crate::action::forward::ip_filter::DnsResolver;
-use crate::action::health_check::HealthCheck;
-use crate::action::notifier::build_notifier;
 #[cfg(feature = "nats")]
 use crate::action::publish::NatsConnections;
-use crate::action::{Action, ActionBuildError, ActionEnvironment, GuardProgram, NodeEnvVars, build_action};
+use crate::action::{ActionEnvironment, CircuitBreakers, GuardProgram, NodeEnvVars};
 use crate::admin;
 use crate::admin::AdminState;
-use crate::catch_up::{self, CatchUpContext, CatchUpPlan, HookApi};
+use crate::admin::reload::ReloadRequests;
+use crate::catch_up::CatchUpContext;
 use crate::config::Config;
 use crate::decide::error_message::ErrorMessage;
-use crate::decide::id::Key;
 use crate::decide::identity::recipe;
 use crate::decide::identity::recipe::IdentityRecipe;
 use crate::decide::source::{Identity, Intake, Source, Sources};
 use crate::decide::time::{Duration, Timestamp};
 use crate::decide::{limits, response};
-use crate::engine::dispatcher::{Dispatcher, Lane};
+use crate::engine::dispatcher::Dispatcher;
 use crate::engine::gateway::{FormerKeyPolicy, Gateway};
 use crate::engine::handover::Handovers;
 use crate::ingress::accept::{ConnectionLimits, PeerAddress};
-use crate::ingress::client_address::{ClientGuard, TrustedProxies};
-use crate::ingress::http::IngestState;
+use crate::ingress::client_address::ClientGuard;
+use crate::ingress::http::{CurrentIngest, IngestState};
 use crate::ingress::port_listener::PortListener;
-use crate::ingress::readiness::Readiness;
+use crate::ingress::readiness::{LateRequests, Readiness};
+use crate::ingress::registry_poll::PollContext;
 use crate::ingress::request_body::BodiesInFlight;
 use crate::ingress::{accept, http, http_response};
-use crate::key_fetch::{FetchedKeys, KeyFetcher};
 use crate::observe::log;
 use crate::observe::metrics::Metrics;
-use crate::registry::RegistryClients;
 use crate::store;
 use crate::store::batch::Batcher;
 use crate::store::open::OpenPurpose;
@@ -42,7 +42,9 @@ use crate::store::{
     DeclaredFields, EventQuery, Inspect, RetentionPolicies, StoreError, StoreOpenError, is_event_column, status_text,
 };
 use data_loss::{DataLossCheckError, DataLossDetector, StateFileWriter};
-use std::collections::hash_map::Entry;
+use intakes::{IntakeContext, SourceIntakes, WantedIntakes};
+use parts::NodeParts;
+use reload::{ConfiguredNode, CurrentRouter, FixedSettings};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::net::SocketAddr;
@@ -65,16 +67,45 @@ pub struct NodeHandle {
     pub store: Arc<dyn Inspect>,
     failed: watch::Receiver<Option<ErrorMessage>>,
     draining: CancellationToken,
+    configured: ConfiguredNode,
     ports: Vec<JoinHandle<()>>,
     closing: CancellationToken,
     admin_port: JoinHandle<()>,
     fence: Option<StateFileWriter>,
 }
 
+/// How a node starts.
+#[derive(Default)]
+pub(crate) struct NodeStartOptions {
+    /// Its role.
+    pub(crate) does: NodeRole,
+    /// The program that guards its commands.
+    pub(crate) guard: GuardProgram,
+    /// An accepted loss of data, as `EPOCH:COUNTER`.
+    pub(crate) accepts: Option<String>,
+    /// Where requests to read the config again go, if it is a file.
+    pub(crate) reloads: Option<ReloadRequests>,
+    /// Sockets that are open already.
+    pub(crate) sockets: InheritedSockets,
+}
+
+/// Sockets that a service manager has opened for the node. They stay open when the node ends.
+#[derive(Default)]
+pub(crate) struct InheritedSockets {
+    /// For webhooks.
+    pub(crate) ingest: Option<std::net::TcpListener>,
+    /// For the admin port.
+    pub(crate) admin: Option<std::net::TcpListener>,
+}
+
+/// How long a request may still arrive on a connection of an inherited socket when the node stops.
+const LATE_TIME: Duration = Duration::from_secs(1);
+
 /// The role of a node.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum NodeRole {
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum NodeRole {
     /// It receives and acts.
+    #[default]
     Both,
     /// It only receives; its events wait for a node that acts.
     Ingest,
@@ -107,16 +138,13 @@ impl NodeStartError {
 impl NodeHandle {
     /// Starts a node. When this returns, both ports are bound and the store is open.
     pub async fn start(config: &Config, guard: GuardProgram) -> Result<Self, NodeStartError> {
-        Self::start_as(config, NodeRole::Both, guard, None).await
+        Self::start_as(config, NodeStartOptions { guard, ..NodeStartOptions::default() }).await
     }
 
-    /// Starts a node with a role. `accepts` is an accepted loss of data, as `EPOCH:COUNTER`.
-    pub async fn start_as(
-        config: &Config,
-        does: NodeRole,
-        guard: GuardProgram,
-        accepts: Option<&str>,
-    ) -> Result<Self, NodeStartError> {
+    /// Starts a node with these options.
+    pub(crate) async fn start_as(config: &Config, how: NodeStartOptions) -> Result<Self, NodeStartError> {
+        let NodeStartOptions { does, guard, accepts, reloads, sockets } = how;
+        let late = if sockets.ingest.is_some() { LateRequests::Handled } else { LateRequests::Refused };
         if does != NodeRole::Both && !config.store.is_shared() {
             return Err(NodeStartError::new(format!(
                 "--only needs another node on the same store, but {} cannot be shared\n\
@@ -125,68 +153,75 @@ impl NodeHandle {
             )));
         }
         let closing = CancellationToken::new();
-        let (listener, admin_listener) = ports::bind_all(config, does, &closing).await?;
+        let (listener, admin_listener) = ports::open_all(config, does, sockets, &closing).await?;
         let (ingest, admin) = (listener.as_ref().map(address).transpose()?, address(&admin_listener)?);
         let environment = ActionEnvironment {
             variables: NodeEnvVars::own(&config.secret_env_names),
             guard,
             resolver: DnsResolver::default(),
+            circuits: CircuitBreakers::default(),
             #[cfg(feature = "nats")]
             servers: NatsConnections::default(),
         };
-        let lanes = lanes(config, does, &environment)?;
-        let hook_apis = hook_apis(config)?;
-        let key_fetchers = key_fetchers(config, &environment)?;
-        let (store, fence) = open(config, accepts, listener.iter().chain([&admin_listener])).await?;
+        let mut parts = NodeParts::new(config, does, &environment)?;
+        let wanted = WantedIntakes::take(&mut parts);
+        let (store, fence) = open(config, accepts.as_deref(), listener.iter().chain([&admin_listener])).await?;
         let failed = store.failed();
         let metrics = Arc::new(Metrics::new(&config.sources));
         let batch = Batcher::start(store.clone(), metrics.clone());
-        let dispatcher = Dispatcher::new(store.clone(), batch.clone(), lanes, metrics.clone());
+        let dispatcher = Dispatcher::new(store.clone(), batch.clone(), parts.lanes, metrics.clone());
         let draining = CancellationToken::new();
         let last_write = batch.last_write();
-        let health = Readiness::new(draining.clone(), store.clone(), &batch);
+        let health = Readiness::new(draining.clone(), store.clone(), &batch).treating(late);
         let flight = Arc::new(BodiesInFlight::default());
         let handovers = Arc::new(Handovers::new(&config.sources, &config.secret_files));
-        let port = IngestState {
+        let port = CurrentIngest::new(IngestState {
             sources: Arc::new(Sources::new(config.sources.iter().cloned())),
             gateway: Gateway::new(store.clone(), batch, dispatcher.clone(), metrics.clone())
                 .looking_for(former_key_sources(&*store, config).await)
-                .fetching(key_fetchers.clone())
+                .fetching(parts.key_fetchers)
                 .handing_over(handovers.clone()),
             flight: flight.clone(),
             health: health.clone(),
             clients: Arc::new(ClientGuard::new(&config.clients)),
-        };
-        let catching_up = CatchUpContext {
-            store: store.clone(),
-            node: dispatcher.node().to_string(),
-            nodes: NodeTopology::of(&config.store),
-            metrics: metrics.clone(),
-            last_write,
+        });
+        let mut intakes = SourceIntakes::new(IntakeContext {
+            #[cfg(feature = "nats")]
+            streams: crate::ingress::nats::ConsumerContext {
+                port: port.clone(),
+                dispatcher: dispatcher.clone(),
+                store: store.clone(),
+                flight: flight.clone(),
+                draining: draining.clone(),
+            },
+            polls: PollContext { port: port.clone(), store: store.clone(), draining: draining.clone() },
+            catch_ups: CatchUpContext {
+                store: store.clone(),
+                node: dispatcher.node().to_string(),
+                nodes: NodeTopology::of(&config.store),
+                metrics: metrics.clone(),
+                last_write,
+                draining: draining.clone(),
+            },
             draining: draining.clone(),
-        };
-        let desk =
-            AdminState::new(config, (ingest, admin), store.clone(), (dispatcher.clone(), metrics), health, flight)
-                .handing_over(handovers)
-                .closing_with(closing.clone());
+        });
+        let counted = (dispatcher.clone(), metrics.clone());
+        let desk = AdminState::new(config, (ingest, admin), store.clone(), counted, health, flight)
+            .handing_over(handovers.clone())
+            .closing_with(closing.clone())
+            .reloading(reloads);
         tokio::spawn(admin::overview::record_series(desk.clone()));
+        let retention = watch::Sender::new(retention_policies(config));
         if config.store.is_shared() {
-            tokio::spawn(publish_retention(store.clone(), retention_policies(config), draining.clone()));
+            tokio::spawn(publish_retention(store.clone(), retention.subscribe(), draining.clone()));
         }
         let mut ports = Vec::new();
-        if does != NodeRole::Work {
-            for fetcher in key_fetchers.into_values() {
-                tokio::spawn(fetcher.run(draining.clone()));
-            }
-            ports.extend(streams(config, &environment, &port, &dispatcher)?);
-            ports.extend(polls(config, &port)?);
-        }
-        let router = admin::router(desk);
-        let proxies = TrustedProxies::of(&config.clients);
+        let router = CurrentRouter::new(desk.clone());
+        let (current, clients) = (router.clone(), port.clone());
         let ask = move |mut request: ::http::Request<hyper::body::Incoming>, peer: PeerAddress| {
-            let client = proxies.client(peer.0, request.headers());
+            let client = clients.get().clients.client(peer.0, request.headers());
             request.extensions_mut().insert(PeerAddress(client));
-            let router = router.clone();
+            let router = current.get();
             async move { router.oneshot(request.map(axum::body::Body::new)).await.unwrap_or_else(|never| match never {}) }
         };
         let (connections, admin_connections) = connections();
@@ -201,16 +236,30 @@ impl NodeHandle {
         };
         let admin_port = tokio::spawn(accept::serve_with_peers(admin_listener, ask, limits, closing.clone()));
         if let Some(listener) = listener {
-            let port = Arc::new(port);
-            let answer = move |request, peer| port.clone().answer(request, peer);
-            let limits = ConnectionLimits { connections, ..ConnectionLimits::default() };
+            let port = port.clone();
+            let answer = move |request, peer| port.get().answer(request, peer);
+            let late_time = if late == LateRequests::Handled { LATE_TIME } else { Duration::ZERO };
+            let limits = ConnectionLimits { connections, late_time, ..ConnectionLimits::default() };
             ports.push(tokio::spawn(accept::serve_with_peers(listener, answer, limits, draining.clone())));
         }
         if does != NodeRole::Work {
-            ports.extend(catch_up::start(hook_apis, &catching_up));
+            intakes.follow(wanted).await;
         }
         let fence = fence.starts(store.clone());
-        Ok(Self { ingest, admin, dispatcher, store, failed, draining, ports, closing, admin_port, fence })
+        let configured = ConfiguredNode {
+            does,
+            fixed: FixedSettings::of(config),
+            environment,
+            metrics,
+            port,
+            desk,
+            router,
+            handovers,
+            fetched_keys: config.fetched_keys.clone(),
+            intakes,
+            retention,
+        };
+        Ok(Self { ingest, admin, dispatcher, store, failed, draining, configured, ports, closing, admin_port, fence })
     }
 
     /// Waits until the store has failed permanently, and returns why.
@@ -220,6 +269,11 @@ impl NodeHandle {
             Ok(why) => why.as_ref().map(ToString::to_string).unwrap_or_default(),
             Err(_) => std::future::pending().await,
         }
+    }
+
+    /// Whether the node accepts deliveries: what `/readyz` answers.
+    pub(crate) fn readiness(&self) -> Readiness {
+        self.configured.port.get().health.clone()
     }
 
     /// Drains and stops: receives nothing new, waits for running attempts, then ends them; `hurry` shortens the wait.
@@ -238,6 +292,7 @@ impl NodeHandle {
         for port in self.ports {
             port.await.unwrap_or_default();
         }
+        self.configured.intakes.ended().await;
         self.closing.cancel();
         self.admin_port.await.unwrap_or_default();
         // The last requests may have passed events to the dispatcher, which must hand them back.
@@ -264,137 +319,6 @@ fn address(listener: &PortListener) -> Result<SocketAddr, NodeStartError> {
     listener.address().map_err(|error| {
         NodeStartError::new(ErrorMessage::from(format!("a port has no address: {error}")).caused_by(error))
     })
-}
-
-fn lanes(config: &Config, does: NodeRole, environment: &ActionEnvironment) -> Result<Vec<Lane>, NodeStartError> {
-    let mut lanes = Vec::new();
-    let mut registries = RegistryClients::default();
-    for source in &config.sources {
-        for route in &source.routes {
-            if does == NodeRole::Ingest {
-                lanes.push(Lane::closed(source.clone(), route.clone()));
-                continue;
-            }
-            let plan = config.plan(source, route);
-            let action = plan.map(|plan| build_action(plan.clone(), environment)).transpose();
-            let cannot_act = |cannot: ActionBuildError| {
-                let why = format!("the route {} of source {} cannot act: {cannot}", route.name, source.name);
-                NodeStartError::new(ErrorMessage::from(why).caused_by(cannot))
-            };
-            let action = action.map_err(cannot_act)?;
-            let lookup = config.lookup(source, route).map(|plan| registries.lookup(plan)).transpose();
-            let lookup = lookup.map_err(cannot_act)?;
-            let health = config.health_check(source, route).map(|plan| HealthCheck::new(plan.clone(), environment));
-            let health = health.transpose().map_err(cannot_act)?;
-            lanes.push(Lane::new(source.clone(), route.clone(), action).asking(lookup).checking(health));
-        }
-    }
-    lanes.extend(notification_lanes(config, does, environment)?);
-    Ok(lanes)
-}
-
-/// A lane for each source and target of notifications. A target that several sources share has one action, so that it
-/// is left alone by all of them while it does not answer.
-fn notification_lanes(
-    config: &Config,
-    does: NodeRole,
-    environment: &ActionEnvironment,
-) -> Result<Vec<Lane>, NodeStartError> {
-    let mut lanes = Vec::new();
-    let mut actions: HashMap<Key, Arc<dyn Action>> = HashMap::new();
-    for source in &config.sources {
-        for notifier in config.notifiers.get(&source.name).into_iter().flatten() {
-            let route = notifier.route.clone();
-            if does == NodeRole::Ingest {
-                lanes.push(Lane::closed(source.clone(), route));
-                continue;
-            }
-            let action = match actions.entry(notifier.target.counted_at) {
-                Entry::Occupied(built) => built.get().clone(),
-                Entry::Vacant(place) => {
-                    let action = build_notifier(notifier.plan.clone(), environment).map_err(|cannot| {
-                        let why = format!(
-                            "the notification {} of source {} cannot be sent: {cannot}",
-                            notifier.name, source.name
-                        );
-                        NodeStartError::new(ErrorMessage::from(why).caused_by(cannot))
-                    })?;
-                    place.insert(action).clone()
-                }
-            };
-            lanes.push(Lane::new(source.clone(), route, Some(action)));
-        }
-    }
-    Ok(lanes)
-}
-
-/// The APIs at which missed deliveries are asked for, in the order of the file.
-fn hook_apis(config: &Config) -> Result<Vec<HookApi>, NodeStartError> {
-    let planned = config.sources.iter().filter_map(|source| Some((source, config.catch_ups.get(&source.name)?)));
-    let one = |(source, plan): (&Arc<Source>, &CatchUpPlan)| {
-        HookApi::new(plan.clone(), source.clone()).map_err(|cannot| {
-            let why = format!("the source {} cannot be caught up: {cannot}", source.name);
-            NodeStartError::new(ErrorMessage::from(why).caused_by(cannot))
-        })
-    };
-    planned.map(one).collect()
-}
-
-/// What fetches the keys that senders publish, by the names of their sources.
-fn key_fetchers(
-    config: &Config,
-    environment: &ActionEnvironment,
-) -> Result<HashMap<Arc<str>, KeyFetcher>, NodeStartError> {
-    let one = |(source, keys): (&Arc<str>, &Arc<FetchedKeys>)| {
-        let fetcher = KeyFetcher::new(source.clone(), keys.clone(), &environment.resolver);
-        let fetcher = fetcher.map_err(|cannot| NodeStartError::new(ErrorMessage::from(cannot.to_string())))?;
-        Ok((source.clone(), fetcher))
-    };
-    config.fetched_keys.iter().map(one).collect()
-}
-
-/// Starts the consumers of stream sources.
-#[cfg(feature = "nats")]
-fn streams(
-    config: &Config,
-    environment: &ActionEnvironment,
-    port: &IngestState,
-    dispatcher: &Dispatcher,
-) -> Result<Vec<JoinHandle<()>>, NodeStartError> {
-    let hall = crate::ingress::nats::ConsumerContext {
-        servers: environment.servers.clone(),
-        gateway: port.gateway.clone(),
-        dispatcher: dispatcher.clone(),
-        store: port.health.store.clone(),
-        flight: port.flight.clone(),
-        draining: port.health.draining.clone(),
-    };
-    crate::ingress::nats::start(config, &hall).map_err(NodeStartError::new)
-}
-
-#[cfg(not(feature = "nats"))]
-fn streams(
-    config: &Config,
-    _: &ActionEnvironment,
-    _: &IngestState,
-    _: &Dispatcher,
-) -> Result<Vec<JoinHandle<()>>, NodeStartError> {
-    match config.streams.keys().next() {
-        Some(source) => {
-            Err(NodeStartError::new(format!("this hookonce was built without NATS, which the source {source} needs")))
-        }
-        None => Ok(Vec::new()),
-    }
-}
-
-/// Starts to poll the registries of sources.
-fn polls(config: &Config, port: &IngestState) -> Result<Vec<JoinHandle<()>>, NodeStartError> {
-    let context = crate::ingress::registry_poll::PollContext {
-        gateway: port.gateway.clone(),
-        store: port.health.store.clone(),
-        draining: port.health.draining.clone(),
-    };
-    crate::ingress::registry_poll::start(config, &context).map_err(NodeStartError::new)
 }
 
 /// Warns about events that would act again because a source was renamed or its identities changed, and about events
@@ -456,9 +380,14 @@ fn retention_policies(config: &Config) -> RetentionPolicies {
 }
 
 /// Publishes this node's sources and their retention in a shared store while it runs, for nodes that lack them.
-async fn publish_retention(store: Arc<dyn Inspect>, keeps: RetentionPolicies, draining: CancellationToken) {
+async fn publish_retention(
+    store: Arc<dyn Inspect>,
+    keeps: watch::Receiver<RetentionPolicies>,
+    draining: CancellationToken,
+) {
     while draining.run_until_cancelled(tokio::time::sleep(limits::RETENTION_EVERY)).await.is_some() {
-        if let Err(error) = store.set_retention(keeps.rows(store.now())).await {
+        let rows = keeps.borrow().rows(store.now());
+        if let Err(error) = store.set_retention(rows).await {
             log::store_warning(&error);
         }
     }
@@ -479,15 +408,20 @@ async fn open_once(config: &Config, fence: &mut DataLossDetector) -> Result<Arc<
     fence.check_before_open(config).await.map_err(closed)?;
     let store = store::open::open_for(&config.store, OpenPurpose::Node(config.migrate)).await?;
     fence.check_after_open(&*store).await.map_err(closed)?;
+    prepare(&*store, config).await.map_err(cannot)?;
+    Ok(store)
+}
+
+/// Prepares the store for a config: the columns of its fields, its recipes, its retention.
+async fn prepare(store: &dyn Inspect, config: &Config) -> Result<(), StoreError> {
     // Of names that `events` has anyway the config warns where a user chose them.
-    let hidden = store.declare(declared(&config.sources)).await.map_err(cannot)?;
+    let hidden = store.declare(declared(&config.sources)).await?;
     for name in hidden.iter().filter(|name| !is_event_column(name)) {
         let why = format!("the field {name} gets no column: `events` already has one of that name");
         warn!(target: "hookonce", why, "columns");
     }
-    warn_about_changes(&*store, config).await.map_err(cannot)?;
-    store.set_retention(retention_policies(config).rows(store.now())).await.map_err(cannot)?;
-    Ok(store)
+    warn_about_changes(store, config).await?;
+    store.set_retention(retention_policies(config).rows(store.now())).await
 }
 
 /// Opens the store. While it does not respond, waits, logs that, and answers senders with 503.

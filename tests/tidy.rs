@@ -221,6 +221,7 @@ fn a_file_name_means_one_thing() {
         ("queries.rs", "reads of a store"),
         ("read.rs", "how records are read"),
         ("registers.rs", "the registers of subjects"),
+        ("reload.rs", "loading the config again"),
         ("retention.rs", "how long events are kept"),
         ("rows.rs", "an event as rows of a database"),
         ("run.rs", "the settings of `run`"),

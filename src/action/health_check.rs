@@ -86,9 +86,7 @@ impl HealthCheck {
     pub(crate) fn new(plan: HealthCheckPlan, environment: &ActionEnvironment) -> Result<Self, ActionBuildError> {
         let probe = match plan.probe {
             HealthProbePlan::Run(block) => HealthProbe::Run(RunAction::new(Vec::new(), environment.clone()), block),
-            HealthProbePlan::Url(receiver) => {
-                HealthProbe::Url(Box::new(ReceiverClient::new(receiver, &environment.resolver)?))
-            }
+            HealthProbePlan::Url(receiver) => HealthProbe::Url(Box::new(ReceiverClient::new(receiver, environment)?)),
         };
         Ok(Self { probe, within: plan.within, every: plan.every })
     }

@@ -22,6 +22,8 @@ use crate::decide::trace_context;
 use crate::decide::trace_context::{PARENT, STATE, TraceContext};
 pub use crate::lease::renewal::SharedSucceededBlocks;
 pub(crate) use crate::lease::{BootInstant, Lease, LeaseSignal, boottime};
+pub use forward::circuits::CircuitBreakers;
+pub(crate) use forward::circuits::CircuitOwner;
 use forward::ip_filter::DnsResolver;
 use plan::{CommandBlock, PublishMode, PublishPlan, ReceiverPlan};
 pub use run::guard_client::GuardProgram;
@@ -231,7 +233,7 @@ pub(crate) fn failed_check<T>(why: impl Into<String>, hint: impl Into<String>) -
 pub fn build_action(plan: ActionPlan, environment: &ActionEnvironment) -> Result<Arc<dyn Action>, ActionBuildError> {
     match plan {
         ActionPlan::Run(blocks) => Ok(Arc::new(run::RunAction::new(blocks, environment.clone()))),
-        ActionPlan::Forward(receivers) => Ok(Arc::new(forward::ForwardAction::new(receivers, &environment.resolver)?)),
+        ActionPlan::Forward(receivers) => Ok(Arc::new(forward::ForwardAction::new(receivers, environment)?)),
         ActionPlan::Sql(statement) => Ok(Arc::new(sql::SqlAction(statement))),
         #[cfg(feature = "nats")]
         ActionPlan::Publish(publish) => Ok(Arc::new(publish::PublishAction::new(*publish, &environment.servers)?)),
@@ -270,9 +272,19 @@ pub struct ActionEnvironment {
     pub guard: GuardProgram,
     /// The resolver for receivers whose host has a field in it.
     pub resolver: DnsResolver,
+    /// The circuit breakers of receivers.
+    pub circuits: CircuitBreakers,
     /// Connections to NATS, one for each server.
     #[cfg(feature = "nats")]
     pub servers: publish::NatsConnections,
+}
+
+impl ActionEnvironment {
+    /// The same environment, for the receivers of this owner.
+    #[must_use]
+    pub(crate) fn of(&self, owner: CircuitOwner) -> Self {
+        Self { circuits: self.circuits.of(owner), ..self.clone() }
+    }
 }
 
 /// Why an action cannot be created on this machine.

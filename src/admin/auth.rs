@@ -11,9 +11,9 @@
 
 use super::dashboard;
 use super::openapi::{AuthWord, BadRequest, Forbidden, PermissionWord, Unauthorized, WrongMediaType};
-use super::session::AdminSession;
+use super::session::{AdminSession, AdminSessions};
 use super::view::{OkView, RefusalView};
-use super::{AdminState, refuse};
+use super::{AdminState, refuse, reload};
 use crate::config::{AdminConfig, AdminPermission};
 use crate::decide::auth_throttle::AuthThrottle;
 use crate::decide::id::Digest;
@@ -22,17 +22,19 @@ use crate::decide::time::Timestamp;
 use crate::ingress::accept::PeerAddress;
 use crate::ingress::client_address::network;
 use crate::ingress::request_body::{BodyError, BodyLimits, read};
+use crate::store::Inspect;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Path, Query, Request, State};
 use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use futures_util::stream;
+use futures_util::{StreamExt as _, stream};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::warn;
 use utoipa::ToSchema;
@@ -94,9 +96,31 @@ enum AuthResult {
     WrongToken,
 }
 
-/// Passes a request on if its client is allowed to make it.
+/// Who may do what, as one config says.
+#[derive(Clone)]
+pub(super) struct AdminAccess {
+    admin: Arc<AdminConfig>,
+    sessions: Arc<AdminSessions>,
+}
+
+impl AdminAccess {
+    /// What this config says. The sessions of its tokens that `former` knows go on.
+    pub(super) fn new(admin: Arc<AdminConfig>, former: Option<&Self>) -> Self {
+        let tokens = admin.tokens.iter().map(|token| (token.secret.expose(), token.may));
+        let sessions = match former {
+            Some(former) => former.sessions.with_tokens(tokens),
+            None => AdminSessions::new(tokens),
+        };
+        Self { sessions: Arc::new(sessions), admin }
+    }
+}
+
+/// Passes a request on if its client is allowed to make it, and ends it when its client is not any more, because the
+/// config was loaded again.
 pub(super) async fn authorize(State(state): State<AdminState>, request: Request, next: Next) -> Response {
-    let (who, headers) = match identify(&state, request.headers()) {
+    let mut access = state.access.subscribe();
+    let now = access.borrow_and_update().clone();
+    let (who, headers) = match identify(&now, request.headers(), state.store.now()) {
         Ok(who) => (who, request.headers()),
         Err(refusal) => return refusal,
     };
@@ -120,12 +144,45 @@ pub(super) async fn authorize(State(state): State<AdminState>, request: Request,
         (AdminPermission::Read, path) => reads || matches!(path, "/api/explain" | "/api/link"),
         (AdminPermission::Forget, path) => !reads && path == "/api/forget",
     };
-    if allowed { next.run(request).await } else { refuse(StatusCode::FORBIDDEN, "not_allowed") }
+    if !allowed {
+        return refuse(StatusCode::FORBIDDEN, "not_allowed");
+    }
+    if request.uri().path() == reload::PATH {
+        return next.run(request).await;
+    }
+    let mut revoked = Box::pin(revoked(access, request.headers().clone(), may, state.store.clone()));
+    tokio::select! {
+        biased;
+        response = next.run(request) => match response.headers().get(header::CONTENT_TYPE) {
+            Some(kind) if kind == "text/event-stream" => {
+                response.map(|body| Body::from_stream(body.into_data_stream().take_until(revoked)))
+            }
+            _ => response,
+        },
+        () = &mut revoked => refuse(StatusCode::UNAUTHORIZED, "bad_token"),
+    }
+}
+
+/// Waits until a request with these headers has no longer this permission.
+async fn revoked(
+    mut access: watch::Receiver<AdminAccess>,
+    headers: HeaderMap,
+    may: AdminPermission,
+    store: Arc<dyn Inspect>,
+) {
+    while access.changed().await.is_ok() {
+        let now = access.borrow_and_update().clone();
+        if !matches!(identify(&now, &headers, store.now()), Ok(AuthResult::Known(is, _)) if is == may) {
+            return;
+        }
+    }
+    std::future::pending().await
 }
 
 #[expect(clippy::result_large_err, reason = "it is sent at once")]
-fn identify(state: &AdminState, headers: &HeaderMap) -> Result<AuthResult, Response> {
-    if state.admin.tokens.is_empty() {
+fn identify(access: &AdminAccess, headers: &HeaderMap, now: Timestamp) -> Result<AuthResult, Response> {
+    let AdminAccess { admin, sessions } = access;
+    if admin.tokens.is_empty() {
         let here = is_local_request(headers);
         return if here {
             Ok(AuthResult::Known(AdminPermission::All, AuthMethod::Loopback))
@@ -134,15 +191,15 @@ fn identify(state: &AdminState, headers: &HeaderMap) -> Result<AuthResult, Respo
         };
     }
     if let Some(token) = bearer(headers) {
-        return Ok(match find_token(&state.admin, token) {
-            Some(place) => AuthResult::Known(state.admin.tokens[place].may, AuthMethod::Token),
+        return Ok(match find_token(admin, token) {
+            Some(place) => AuthResult::Known(admin.tokens[place].may, AuthMethod::Token),
             None => AuthResult::WrongToken,
         });
     }
     if !same_origin(headers, false) {
         return Err(cross_site());
     }
-    let session = cookie(headers).and_then(|cookie| state.sessions.find(cookie, state.store.now()));
+    let session = cookie(headers).and_then(|cookie| sessions.find(cookie, now));
     Ok(session
         .map_or(AuthResult::Stranger, |session| AuthResult::Known(session.may, AuthMethod::Cookie(session.ends_at))))
 }
@@ -260,7 +317,8 @@ pub(super) struct SessionView {
 )]
 pub(super) async fn session(State(state): State<AdminState>, request: Request) -> Response {
     let stranger = || Json(SessionView { needs_login: true, ..SessionView::default() }).into_response();
-    match identify(&state, request.headers()) {
+    let access = state.access.borrow().clone();
+    match identify(&access, request.headers(), state.store.now()) {
         Ok(AuthResult::Known(may, by)) => Json(session_view(&state, may, by)).into_response(),
         Ok(AuthResult::Stranger) => stranger(),
         Ok(AuthResult::WrongToken) => {
@@ -325,7 +383,9 @@ struct LoginRequest {
 pub(super) async fn login(State(state): State<AdminState>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let json = wants_json(&parts.headers);
-    if state.admin.tokens.is_empty() {
+    let access = state.access.borrow().clone();
+    let admin = &access.admin;
+    if admin.tokens.is_empty() {
         if !is_local_request(&parts.headers) {
             return refuse(StatusCode::FORBIDDEN, "host_or_origin");
         }
@@ -338,21 +398,21 @@ pub(super) async fn login(State(state): State<AdminState>, request: Request) -> 
         Ok(token) => token,
         Err(refusal) => return refusal,
     };
-    let Some(place) = find_token(&state.admin, &token) else {
+    let Some(place) = find_token(admin, &token) else {
         let refusal = if json { refuse(StatusCode::UNAUTHORIZED, "bad_token") } else { go("/login?failed=bad_token") };
         return reject_token(&state, peer(&parts.extensions), TokenLocation::Login, refusal).await;
     };
-    let (cookie, session) = start_session(&state, &parts.headers, place);
+    let (cookie, session) = start_session(&access, &parts.headers, place, state.store.now());
     let session = || Json(session_view(&state, session.may, AuthMethod::Cookie(session.ends_at))).into_response();
     let response = if json { session() } else { go("/") };
     with_cookie(response, &cookie)
 }
 
 /// A new session for the token of this index, and the cookie that carries it.
-fn start_session(state: &AdminState, headers: &HeaderMap, token: usize) -> (String, AdminSession) {
-    let (held, session) = state.sessions.open(token, state.store.now());
+fn start_session(access: &AdminAccess, headers: &HeaderMap, token: usize, now: Timestamp) -> (String, AdminSession) {
+    let (held, session) = access.sessions.open(token, now);
     let (name, age) = (cookie_name(headers), limits::SESSION_TIME.as_secs());
-    let secure = if state.admin.tls.is_some() { "; Secure" } else { "" };
+    let secure = if access.admin.tls.is_some() { "; Secure" } else { "" };
     (format!("{name}={held}; Path=/; HttpOnly; SameSite=Strict; Max-Age={age}{secure}"), session)
 }
 
@@ -417,13 +477,14 @@ pub(super) async fn open_link(
 ) -> Response {
     // HEAD asks whether there is something; it must not use the link up.
     let token = if method == Method::GET { state.links.redeem(&code) } else { None };
+    let access = state.access.borrow().clone();
     let place =
-        token.and_then(|token| state.admin.tokens.iter().position(|known| Digest::of(known.secret.expose()) == token));
+        token.and_then(|token| access.admin.tokens.iter().position(|known| Digest::of(known.secret.expose()) == token));
     let json = wants_json(&headers);
     let Some(place) = place else {
         return if json { refuse(StatusCode::UNAUTHORIZED, "bad_link") } else { go("/login?failed=bad_link") };
     };
-    let (cookie, session) = start_session(&state, &headers, place);
+    let (cookie, session) = start_session(&access, &headers, place, state.store.now());
     let view = || Json(session_view(&state, session.may, AuthMethod::Cookie(session.ends_at))).into_response();
     with_cookie(if json { view() } else { go("/") }, &cookie)
 }
@@ -446,7 +507,8 @@ pub(super) async fn logout(State(state): State<AdminState>, headers: HeaderMap) 
         return cross_site();
     }
     if let Some(cookie) = cookie(&headers) {
-        state.sessions.close(cookie, state.store.now());
+        let sessions = state.access.borrow().sessions.clone();
+        sessions.close(cookie, state.store.now());
     }
     let response = if wants_json(&headers) { Json(OkView::new()).into_response() } else { go("/login") };
     let name = cookie_name(&headers);

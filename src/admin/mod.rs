@@ -18,6 +18,7 @@ pub(crate) mod overview;
 pub(crate) mod polled;
 pub(crate) mod query;
 pub(crate) mod registers;
+pub(crate) mod reload;
 pub(crate) mod remote_output;
 pub(crate) mod session;
 pub(crate) mod stream;
@@ -39,7 +40,7 @@ use crate::observe::metrics::Metrics;
 use crate::store::retention::NodeTopology;
 use crate::store::status_text::has_route;
 use crate::store::{EventDetails, Inspect, StoreError};
-use auth::TokenThrottle;
+use auth::{AdminAccess, TokenThrottle};
 use axum::Json;
 use axum::Router;
 use axum::extract::{Request, State};
@@ -53,10 +54,10 @@ use openapi::NotReady;
 use orphans::OrphanCountCache;
 use overview::EventCountCache;
 use polled::PolledSource;
-use session::AdminSessions;
+use reload::ReloadRequests;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{Mutex, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -65,7 +66,7 @@ use view::{OkView, RefusalView, UnavailableView};
 /// Maximum number of events listed where one name means several.
 pub(crate) const NAMESAKES_MAX: usize = 10;
 
-/// The state of the admin port, shared by all handlers. Cheap to clone.
+/// The state of the admin port for one config, shared by all handlers. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct AdminState {
     /// The node's metrics.
@@ -76,6 +77,10 @@ pub(crate) struct AdminState {
     pub dispatcher: Dispatcher,
     /// Tokens, peers and address.
     pub admin: Arc<AdminConfig>,
+    /// Who may do what, as configured now.
+    access: Arc<watch::Sender<AdminAccess>>,
+    /// Where requests to read the config again go, if it is a file.
+    reloads: Option<ReloadRequests>,
     /// Whether the node is ready.
     pub health: Readiness,
     /// Cancelled when the port is about to close: later than the node begins to drain, so that clients of the live
@@ -83,11 +88,12 @@ pub(crate) struct AdminState {
     pub closing: CancellationToken,
     sources: Arc<[Arc<Source>]>,
     handovers: Arc<Handovers>,
+    /// The address of the webhook port.
+    ingest: Option<SocketAddr>,
     shown: Arc<SourceList>,
     polled: Arc<[PolledSource]>,
     store_kind: &'static str,
     flight: Arc<BodiesInFlight>,
-    sessions: Arc<AdminSessions>,
     links: Arc<LoginLinks>,
     refusals: Arc<TokenThrottle>,
     listeners: Arc<Semaphore>,
@@ -110,14 +116,16 @@ impl AdminState {
         health: Readiness,
         flight: Arc<BodiesInFlight>,
     ) -> Self {
-        let mut configured = config.admin.clone();
-        configured.listen = admin.into();
-        let tokens = config.admin.tokens.iter();
+        let configured = Arc::new(AdminConfig { listen: admin.into(), ..config.admin.clone() });
+        let access = AdminAccess::new(configured.clone(), None);
         let builder = || reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
         // A machine without CA certificates runs a node too; a peer with HTTPS then counts as one that does not respond.
         let peers = builder().build().or_else(|_| builder().tls_certs_only([]).build());
         Self {
-            admin: Arc::new(configured),
+            admin: configured,
+            access: Arc::new(watch::Sender::new(access)),
+            reloads: None,
+            ingest,
             sources: config.sources.clone().into(),
             handovers: Arc::default(),
             shown: Arc::new(info::sources(config, &dispatcher.node().0, ingest)),
@@ -126,7 +134,6 @@ impl AdminState {
             flight,
             metrics,
             closing: CancellationToken::new(),
-            sessions: Arc::new(AdminSessions::new(tokens.map(|token| (token.secret.expose(), token.may)))),
             links: Arc::default(),
             refusals: Arc::default(),
             listeners: Arc::new(Semaphore::new(limits::LISTENERS_MAX)),
@@ -141,6 +148,30 @@ impl AdminState {
             dispatcher,
             health,
         }
+    }
+
+    /// The state for a config that was loaded later. Counters, sessions, clients of live streams and the delays of wrong
+    /// tokens live on; what is done with a token that is gone ends.
+    pub(crate) fn reconfigured(&self, config: &Config, handovers: Arc<Handovers>) -> Self {
+        let configured = Arc::new(AdminConfig { listen: self.admin.listen.clone(), ..config.admin.clone() });
+        let access = AdminAccess::new(configured.clone(), Some(&self.access.borrow()));
+        self.access.send_replace(access);
+        Self {
+            admin: configured,
+            sources: config.sources.clone().into(),
+            handovers,
+            shown: Arc::new(info::sources(config, &self.dispatcher.node().0, self.ingest)),
+            polled: polled::sources(config),
+            orphans: Arc::default(),
+            budgets: Arc::default(),
+            ..self.clone()
+        }
+    }
+
+    /// The same state, with a way to have the config read again.
+    #[must_use]
+    pub(crate) fn reloading(self, reloads: Option<ReloadRequests>) -> Self {
+        Self { reloads, ..self }
     }
 
     /// The same state, with what senders bring by their handshakes.
@@ -200,6 +231,7 @@ fn guarded_routes() -> OpenApiRouter<AdminState> {
         .routes(routes!(deliveries::turned_away))
         .routes(routes!(handshakes::list))
         .routes(routes!(handshakes::wait))
+        .routes(routes!(reload::reload))
         .routes(routes!(stream::live))
         .routes(routes!(stream::tail))
         .routes(routes!(info::metrics))

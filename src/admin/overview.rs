@@ -384,9 +384,10 @@ pub(super) async fn overview(
     let length = i64::try_from(step.as_micros()).unwrap_or(1);
     let end = Timestamp((now.0.div_euclid(length) + 1) * length);
     let from = Timestamp(end.0 - length * i64::try_from(points).unwrap_or(0));
-    let all: Vec<_> = (0..meter.sources.len()).map(|at| meter.counted(at, from, step, points)).collect();
+    let sources = meter.sources();
+    let all: Vec<_> = sources.iter().map(|source| source.counted(from, step, points)).collect();
     let (census, took) = state.counted.census(&*state.store, meter).await;
-    let counts = WindowCounts { meter, all: &all };
+    let counts = WindowCounts { sources: &sources, all: &all };
     let [delivered, failed, rejected, unknown] =
         std::array::from_fn(|outcome| counts.sum(None, SourceCounter::Attempt(outcome)));
     let deliveries = counts.deliveries(None);
@@ -466,7 +467,7 @@ fn swept(meter: &Metrics) -> SweepView {
 
 /// The counts of a window: of each source, at each point, each counter.
 struct WindowCounts<'a> {
-    meter: &'a Metrics,
+    sources: &'a [Arc<SourceMetrics>],
     all: &'a [Vec<Vec<u64>>],
 }
 
@@ -491,12 +492,12 @@ impl WindowCounts<'_> {
 
     fn duplicates(&self) -> Map<String, Value> {
         let mut all = Map::new();
-        for (at, source) in self.meter.sources.iter().enumerate() {
-            for (same, word) in source.same.iter().enumerate() {
+        for (at, source) in self.sources.iter().enumerate() {
+            for (same, word) in source.identities().into_iter().enumerate() {
                 let more = self.sum(Some(at), SourceCounter::Same(same));
-                let sum = all.get(word).and_then(Value::as_u64).unwrap_or(0) + more;
+                let sum = all.get(&word).and_then(Value::as_u64).unwrap_or(0) + more;
                 if sum > 0 {
-                    all.insert(word.clone(), sum.into());
+                    all.insert(word, sum.into());
                 }
             }
         }
@@ -531,11 +532,11 @@ impl WindowCounts<'_> {
     /// Duplicates over time, by the identity that matched.
     fn same(&self, points: usize) -> BTreeMap<String, Vec<u64>> {
         let mut all: BTreeMap<String, Vec<u64>> = BTreeMap::new();
-        for (source, counted) in self.meter.sources.iter().zip(self.all) {
-            for (same, word) in source.same.iter().enumerate() {
+        for (source, counted) in self.sources.iter().zip(self.all) {
+            for (same, word) in source.identities().into_iter().enumerate() {
                 let place = SourceCounter::Same(same).index();
                 let each = counted.iter().map(|counts| counts.get(place).copied().unwrap_or(0));
-                let sums = all.entry(word.clone()).or_insert_with(|| vec![0; points]);
+                let sums = all.entry(word).or_insert_with(|| vec![0; points]);
                 sums.iter_mut().zip(each).for_each(|(sum, more)| *sum += more);
             }
         }
@@ -555,8 +556,8 @@ impl WindowCounts<'_> {
     }
 
     fn sources(&self) -> Vec<SourceCountsView> {
-        let named = self.meter.sources.iter().enumerate().filter(|(_, source)| !source.name.is_empty());
-        let one = |(at, source): (usize, &SourceMetrics)| SourceCountsView {
+        let named = self.sources.iter().enumerate().filter(|(_, source)| !source.name.is_empty());
+        let one = |(at, source): (usize, &Arc<SourceMetrics>)| SourceCountsView {
             source: source.name.to_string(),
             deliveries: self.deliveries(Some(at)),
             done: self.sum(Some(at), SourceCounter::Done),

@@ -11,12 +11,14 @@
 //! sessions that logged out.
 
 use crate::config::AdminPermission;
+use crate::decide::id::Digest;
 use crate::decide::limits;
 use crate::decide::time::Timestamp;
 use aws_lc_rs::{hmac, pbkdf2};
 use std::collections::BTreeSet;
+use std::fmt;
 use std::num::NonZeroU32;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The salt that separates these keys from any other use of a token.
 const PURPOSE: &[u8] = b"hookonce: sessions of the admin port, 1";
@@ -31,8 +33,17 @@ type SessionId = [u8; 16];
 /// The keys of the tokens, and the sessions that logged out on this node.
 #[derive(Debug)]
 pub(super) struct AdminSessions {
-    keys: Vec<(hmac::Key, AdminPermission)>,
-    revoked: Mutex<RevokedSessions>,
+    keys: Vec<SessionKey>,
+    revoked: Arc<Mutex<RevokedSessions>>,
+}
+
+/// The key of a token's sessions, and their permission.
+#[derive(Clone)]
+struct SessionKey {
+    /// Of the token.
+    digest: Digest,
+    key: hmac::Key,
+    may: AdminPermission,
 }
 
 #[derive(Debug, Default)]
@@ -49,15 +60,31 @@ pub(super) struct AdminSession {
     id: SessionId,
 }
 
+/// What is made of a token is not printed, either.
+impl fmt::Debug for SessionKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SessionKey({:?})", self.may)
+    }
+}
+
 impl AdminSessions {
     /// Sessions for these tokens with their permissions.
     pub(super) fn new<'a>(tokens: impl Iterator<Item = (&'a [u8], AdminPermission)>) -> Self {
+        Self { keys: Vec::new(), revoked: Arc::default() }.with_tokens(tokens)
+    }
+
+    /// The same sessions, as far as they are of these tokens.
+    pub(super) fn with_tokens<'a>(&self, tokens: impl Iterator<Item = (&'a [u8], AdminPermission)>) -> Self {
         let key = |(token, may)| {
+            let digest = Digest::of(token);
+            if let Some(known) = self.keys.iter().find(|known| known.digest == digest) {
+                return SessionKey { may, ..known.clone() };
+            }
             let mut key = [0; 32];
             pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, ROUNDS, PURPOSE, token, &mut key);
-            (hmac::Key::new(hmac::HMAC_SHA256, &key), may)
+            SessionKey { digest, key: hmac::Key::new(hmac::HMAC_SHA256, &key), may }
         };
-        Self { keys: tokens.map(key).collect(), revoked: Mutex::default() }
+        Self { keys: tokens.map(key).collect(), revoked: self.revoked.clone() }
     }
 
     fn lock(&self) -> MutexGuard<'_, RevokedSessions> {
@@ -66,7 +93,7 @@ impl AdminSessions {
 
     /// A new session for the token of this index, and the value of its cookie.
     pub(super) fn open(&self, token: usize, now: Timestamp) -> (String, AdminSession) {
-        let (key, may) = &self.keys[token];
+        let SessionKey { key, may, .. } = &self.keys[token];
         let mut id = SessionId::default();
         aws_lc_rs::rand::fill(&mut id).expect("the system has random bytes");
         let session = AdminSession { may: *may, ends_at: now + limits::SESSION_TIME, id };
@@ -80,7 +107,7 @@ impl AdminSessions {
         let mut whole = [0; WHOLE];
         hex::decode_to_slice(cookie, &mut whole).ok()?;
         let (signed, proof) = whole.split_at(SIGNED);
-        let (_, may) = self.keys.iter().find(|(key, _)| hmac::verify(key, signed, proof).is_ok())?;
+        let SessionKey { may, .. } = self.keys.iter().find(|one| hmac::verify(&one.key, signed, proof).is_ok())?;
         let (ends_at, id) = signed.split_first_chunk()?;
         let session =
             AdminSession { may: *may, ends_at: Timestamp(i64::from_be_bytes(*ends_at)), id: id.try_into().ok()? };
@@ -122,6 +149,17 @@ mod tests {
         assert_eq!(there.find(&cookie, NOW).map(|session| session.may), Some(AdminPermission::Forget));
         assert_eq!(sessions(&[("one", AdminPermission::All), ("2", AdminPermission::Read)]).find(&cookie, NOW), None);
         assert_eq!(sessions(&[]).find(&cookie, NOW), None);
+    }
+
+    #[test]
+    fn a_session_lives_on_with_its_token_when_others_change_and_stays_logged_out() {
+        let before = sessions(&[("one", AdminPermission::All), ("two", AdminPermission::Read)]);
+        let [(kept, _), (left, _), (removed, _)] = [before.open(1, NOW), before.open(1, NOW), before.open(0, NOW)];
+        before.close(&left, NOW);
+        let tokens = [(&b"three"[..], AdminPermission::All), (b"two", AdminPermission::Forget)];
+        let after = before.with_tokens(tokens.into_iter());
+        assert_eq!(after.find(&kept, NOW).map(|session| session.may), Some(AdminPermission::Forget));
+        assert!(after.find(&left, NOW).is_none() && after.find(&removed, NOW).is_none());
     }
 
     #[test]

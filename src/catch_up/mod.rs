@@ -28,6 +28,7 @@ use crate::observe::metrics::{Metrics, SourceCounter};
 use crate::store::batch::LastWriteStatus;
 use crate::store::retention::NodeTopology;
 use crate::store::{Inspect, StoreError};
+use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -52,17 +53,24 @@ pub(crate) struct CatchUpContext {
     pub(crate) metrics: Arc<Metrics>,
     /// Whether the store's last write failed.
     pub(crate) last_write: LastWriteStatus,
-    /// The node is about to stop.
+    /// The node is about to stop, or is configured anew.
     pub(crate) draining: CancellationToken,
 }
 
-/// Starts the catch-up of each of these sources.
-pub(crate) fn start(apis: Vec<HookApi>, context: &CatchUpContext) -> Vec<JoinHandle<()>> {
+/// The catch-ups of a node, by the keys of their states. Each ends with what it knows of outages.
+pub(crate) type RunningCatchUps = HashMap<Key, JoinHandle<OutageMonitor>>;
+
+/// Starts the catch-up of each of these sources. What `former` knows of outages is known to those that follow.
+pub(crate) fn start(
+    apis: Vec<HookApi>,
+    context: &CatchUpContext,
+    mut former: HashMap<Key, OutageMonitor>,
+) -> RunningCatchUps {
     let one = |api: HookApi| {
         let key = api.plan().state_key(api.source());
-        let outages = OutageMonitor::new(context, api.source());
+        let outages = former.remove(&key).unwrap_or_else(|| OutageMonitor::new(context, api.source()));
         let own = SourceCatchUp { api, key, outages, context: context.clone() };
-        tokio::spawn(own.run())
+        (key, tokio::spawn(own.run()))
     };
     apis.into_iter().map(one).collect()
 }
@@ -76,7 +84,7 @@ struct SourceCatchUp {
 }
 
 impl SourceCatchUp {
-    async fn run(mut self) {
+    async fn run(mut self) -> OutageMonitor {
         let draining = self.context.draining.clone();
         while let Some(done) = draining.run_until_cancelled(self.step()).await {
             let rest = done.unwrap_or_else(|error| {
@@ -85,9 +93,10 @@ impl SourceCatchUp {
                 LOOK_EVERY
             });
             if draining.run_until_cancelled(tokio::time::sleep(rest)).await.is_none() {
-                return;
+                break;
             }
         }
+        self.outages
     }
 
     /// Does what is to be done now; returns how long to rest.
@@ -240,7 +249,7 @@ enum OutageEnd {
 }
 
 /// Notices that the node could not accept deliveries, and when that is over.
-struct OutageMonitor {
+pub(crate) struct OutageMonitor {
     /// The node has just started.
     is_new: bool,
     /// Deliveries of the source that got 503 so far.
@@ -280,5 +289,5 @@ impl OutageMonitor {
 }
 
 fn unavailable(metrics: &Metrics, source: &Source) -> u64 {
-    metrics.sources[metrics.place(&source.name)].count(SourceCounter::Delivery(DeliveryVerdict::Unavailable))
+    metrics.source(&source.name).count(SourceCounter::Delivery(DeliveryVerdict::Unavailable))
 }

@@ -21,9 +21,12 @@ pub mod migrate;
 pub(crate) mod open_dashboard;
 pub(crate) mod pinned_tls;
 pub(crate) mod registers;
+pub(crate) mod reload;
+pub(crate) mod reloading;
 pub(crate) mod replay;
 pub(crate) mod send;
 pub(crate) mod serve;
+pub(crate) mod service_manager;
 pub(crate) mod show;
 pub(crate) mod tail;
 pub(crate) mod terminal;
@@ -122,6 +125,8 @@ enum CliCommand {
     Handshake(handshake::HandshakeArgs),
     /// Ask the running node whether it accepts deliveries (exit 0 yes, 1 no, 2 unknown)
     Healthcheck(healthcheck::HealthcheckArgs),
+    /// Have a running node read its config again (exit 0 it is in use, 1 the old one stays)
+    Reload(reload::ReloadArgs),
     /// Test who is told about the ends of events
     Notify {
         #[command(flatten)]
@@ -382,6 +387,7 @@ fn dispatch(command: CliCommand, out: &mut impl Write) -> io::Result<u8> {
         CliCommand::CatchUp(asked) => run_async(catch_up::catch_up(&asked, &env, out)),
         CliCommand::Handshake(asked) => run_async(handshake::handshake(&asked, &env, out)),
         CliCommand::Healthcheck(asked) => run_async(healthcheck::healthcheck(&asked, &env, out)),
+        CliCommand::Reload(asked) => run_async(reload::reload(&asked, &env, out)),
         CliCommand::Notify { which, way: NotifyCommand::Test(asked) } => {
             run_async(test_notification::test(&asked, which.config.as_deref(), &env, out))
         }

@@ -1,16 +1,18 @@
 //! `hookonce serve`: runs a node until it gets a signal to stop.
 
-use crate::action::GuardProgram;
+use super::reloading::ConfigReloader;
+use super::service_manager::{ServiceManager, inherited_sockets};
+use crate::admin::reload::ReloadRequests;
 use crate::config::diagnostic::{ColorChoice, ConfigDiagnostic, DiagnosticSeverity};
 use crate::config::{self, Config, EnvLookup, TlsFiles};
 use crate::decide::source::{Fanout, Intake, Source};
-use crate::node::{NodeHandle, NodeRole};
+use crate::node::{InheritedSockets, NodeHandle, NodeRole, NodeStartOptions};
 use crate::observe::log_layer::{LogFormat, Logger};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
 use std::path::Path;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{SignalKind, signal};
 use tracing::field::display;
 use tracing::{error, info, warn};
 
@@ -75,6 +77,7 @@ fn find_and_run(
     env: EnvLookup<'_>,
     out: &mut impl Write,
 ) -> io::Result<ServeExit> {
+    let sockets = inherited_sockets(env);
     let path = match config::find(explicit, env) {
         Ok(path) => path,
         Err(problem) if asked == Some(LogFormat::Json) => {
@@ -112,14 +115,20 @@ fn find_and_run(
     hide_environment(log);
     log_traces();
     let how = &ServeOptions { log: Some(log), ..how.clone() };
+    let (requests, received) = ReloadRequests::channel();
+    let manager = ServiceManager::of(env);
+    let sockets = match sockets {
+        Ok(sockets) => sockets,
+        Err(why) => {
+            log_start_error(log, &why);
+            return Ok(ServeExit::Failed);
+        }
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let end = runtime.block_on(async {
         let hangups = signal(SignalKind::hangup())?;
-        tokio::select! {
-            end = run(&config, how, out) => end,
-            never = warn_on_config_change(&path) => match never {},
-            never = refuse_to_reload(hangups) => match never {},
-        }
+        let reloader = ConfigReloader::new((&path, &config), env, (log, ink), hangups, received);
+        run(&config, how, (reloader, requests), (manager, sockets), out).await
     });
     // A blocked read must not keep the process alive.
     runtime.shutdown_timeout(std::time::Duration::from_secs(2));
@@ -140,8 +149,22 @@ fn hide_environment(log: LogFormat) {
     }
 }
 
+/// Logs why the node does not start.
+fn log_start_error(log: LogFormat, why: &str) {
+    if log == LogFormat::Json {
+        error!(target: "hookonce", why, "start");
+    } else {
+        eprintln!("error: {why}");
+    }
+}
+
+/// What a node is, in a few words.
+pub(super) fn status(sources: usize, routes: usize) -> String {
+    format!("sources: {sources}, routes: {routes}")
+}
+
 /// Logs a problem of the config.
-fn log_problem(problem: &ConfigDiagnostic) {
+pub(super) fn log_problem(problem: &ConfigDiagnostic) {
     let ConfigDiagnostic { level, title: why, place, hint } = problem;
     let (file, line) = (place.as_ref().map(|place| &*place.file), place.as_ref().map(|place| place.line));
     let (label, hint) = (place.as_ref().map(|place| &*place.label), hint.as_deref());
@@ -151,34 +174,32 @@ fn log_problem(problem: &ConfigDiagnostic) {
     }
 }
 
-/// Ignores SIGHUP, with a warning: the config is read only at start.
-async fn refuse_to_reload(mut hangups: Signal) -> std::convert::Infallible {
-    loop {
-        if hangups.recv().await.is_none() {
-            return std::future::pending().await;
-        }
-        let why = "SIGHUP is ignored: the config is read only at start";
-        let hint = "run `hookonce check`, then restart";
-        warn!(target: "hookonce", why, hint, "hangup");
-    }
-}
-
-async fn run(config: &Config, how: &ServeOptions, out: &mut impl Write) -> io::Result<ServeExit> {
+async fn run(
+    config: &Config,
+    how: &ServeOptions,
+    (mut reloader, reloads): (ConfigReloader<'_>, ReloadRequests),
+    (manager, sockets): (ServiceManager, InheritedSockets),
+    out: &mut impl Write,
+) -> io::Result<ServeExit> {
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     // A node may wait long for its store; it can be stopped meanwhile, because it has received nothing yet.
+    let options = NodeStartOptions {
+        does: how.does,
+        accepts: how.accepts.clone(),
+        reloads: Some(reloads),
+        sockets,
+        ..NodeStartOptions::default()
+    };
+    manager.starting();
     let started = tokio::select! {
-        started = NodeHandle::start_as(config, how.does, GuardProgram::default(), how.accepts.as_deref()) => started,
+        started = NodeHandle::start_as(config, options) => started,
         _ = term.recv() => return Ok(stopped()),
         _ = int.recv() => return Ok(stopped()),
     };
-    let node = match started {
+    let mut node = match started {
         Ok(node) => node,
         Err(cannot) => {
-            if how.log == Some(LogFormat::Json) {
-                error!(target: "hookonce", why = %cannot, "start");
-            } else {
-                eprintln!("error: {cannot}");
-            }
+            log_start_error(how.log.unwrap_or_default(), &cannot.to_string());
             return Ok(ServeExit::Failed);
         }
     };
@@ -187,14 +208,22 @@ async fn run(config: &Config, how: &ServeOptions, out: &mut impl Write) -> io::R
     } else {
         print_sources(config, &node, out)?;
     }
-    let end = tokio::select! {
-        _ = term.recv() => ServeExit::Stopped,
-        _ = int.recv() => ServeExit::Stopped,
-        why = node.store_failed() => {
-            error!(target: "hookonce", why, "broken");
-            ServeExit::Failed
-        }
+    let routes = config.sources.iter().map(|source| source.routes.len()).sum();
+    tokio::spawn(manager.clone().watch(node.readiness(), status(config.sources.len(), routes)));
+    let end = loop {
+        let trigger = tokio::select! {
+            _ = term.recv() => break ServeExit::Stopped,
+            _ = int.recv() => break ServeExit::Stopped,
+            why = node.store_failed() => {
+                error!(target: "hookonce", why, "broken");
+                break ServeExit::Failed;
+            }
+            trigger = reloader.next() => trigger,
+        };
+        reloader.reload(&mut node, trigger, &manager).await;
     };
+    manager.stopping();
+    drop(reloader); // who asks now is told that the node is about to stop
     info!(target: "hookonce", hint = "send the signal again to stop at once", "draining");
     node.stop(async {
         tokio::select! {
@@ -235,24 +264,6 @@ fn start_traces(_: &Config, env: EnvLookup<'_>) -> impl FnOnce() {
             let why = "OTEL_EXPORTER_OTLP_ENDPOINT is set, but this binary was built without the feature otel";
             warn!(target: "hookonce", why, "traces");
         }
-    }
-}
-
-/// How often the config file is checked for changes.
-const WATCH_EVERY: std::time::Duration = std::time::Duration::from_secs(5);
-
-/// Warns when the config file changes on disk. It is read only at start.
-async fn warn_on_config_change(path: &Path) -> std::convert::Infallible {
-    let read = || std::fs::read(path).ok();
-    let mut known = read();
-    loop {
-        tokio::time::sleep(WATCH_EVERY).await;
-        let now = read();
-        if now != known && now.is_some() {
-            let hint = "config file changed on disk; it is read only at start: run `hookonce check`, then restart";
-            warn!(target: "hookonce", changed = %path.display(), hint, "config");
-        }
-        known = now.or(known);
     }
 }
 

@@ -9,7 +9,8 @@ use crate::action::plan::FieldTemplatePart;
 #[cfg(feature = "nats")]
 use crate::action::publish::NatsConnections;
 use crate::action::{
-    ActionEnvironment, Attempt, AttemptOutput, GuardProgram, Lease, NodeEnvVars, SharedSucceededBlocks, boottime,
+    ActionEnvironment, Attempt, AttemptOutput, CircuitBreakers, GuardProgram, Lease, NodeEnvVars,
+    SharedSucceededBlocks, boottime,
 };
 use crate::config::{self, Config, ConfiguredNotifier, EnvLookup};
 use crate::decide::error_message::ErrorMessage;
@@ -67,6 +68,7 @@ pub(crate) async fn test(
         variables: NodeEnvVars::own(&config.secret_env_names),
         guard: GuardProgram::default(),
         resolver: DnsResolver::default(),
+        circuits: CircuitBreakers::default(),
         #[cfg(feature = "nats")]
         servers: NatsConnections::default(),
     };

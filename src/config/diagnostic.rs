@@ -110,6 +110,11 @@ impl fmt::Display for ConfigDiagnostic {
 impl ConfigError {
     /// The text to print; its last line counts the problems.
     pub fn render(&self, ink: ColorChoice) -> String {
+        self.render_for(ink, "nothing was started")
+    }
+
+    /// The same, with what follows from the problems.
+    pub(crate) fn render_for(&self, ink: ColorChoice, follows: &str) -> String {
         let mut out = String::new();
         for problem in &self.list {
             out += &problem.render(ink);
@@ -117,7 +122,7 @@ impl ConfigError {
         }
         if self.nature == ConfigErrorKind::Wrong {
             let more = if self.more > 0 { format!(", and {} more,", self.more) } else { String::new() };
-            let _ = writeln!(out, "{}{more} in {}; nothing was started", count(&self.list), self.file);
+            let _ = writeln!(out, "{}{more} in {}; {follows}", count(&self.list), self.file);
         } else {
             out.pop();
         }

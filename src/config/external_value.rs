@@ -11,16 +11,22 @@ use crate::registry::docker_config::DockerConfigError;
 use std::fmt;
 use std::io::{self, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub(super) static EXTERNAL_KEYS: SectionKeys = SectionKeys {
     name: "external",
-    title: "`{ env = \"…\" }` or `{ file = \"…\" }`",
+    title: "`{ env = \"…\" }`, `{ file = \"…\" }` or `{ credential = \"…\" }`",
     about: "A value from outside of the config file.",
     keys: &[&[
         key("env", ConfigValueType::Text, "none", "The environment variable with the value."),
         key("file", ConfigValueType::Text, "none", "The file with the value; a trailing newline is removed."),
+        key(
+            "credential",
+            ConfigValueType::Text,
+            "none",
+            "The systemd credential with the value: a file of this name in $CREDENTIALS_DIRECTORY.",
+        ),
         key(
             "dir",
             ConfigValueType::Text,
@@ -30,6 +36,8 @@ pub(super) static EXTERNAL_KEYS: SectionKeys = SectionKeys {
     ]],
 };
 
+/// The environment variable with the folder of the credentials that systemd passes.
+const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
 /// Maximum bytes of a file with a secret; a longer one is probably the wrong file.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
@@ -176,9 +184,10 @@ impl ConfigResolver<'_> {
             return Some(ConfigText { text: text.to_owned(), shown: None, at: node.at });
         }
         let from = ConfigSection::new(node.table()?, &EXTERNAL_KEYS, node.at);
-        let shown = match (from.text("env"), from.text("file")) {
-            (Some(name), _) => format!("${name}"),
-            (_, Some(path)) => format!("the content of {path}"),
+        let shown = match (from.text("env"), from.text("file"), from.text("credential")) {
+            (Some(name), ..) => format!("${name}"),
+            (_, Some(path), _) => format!("the content of {path}"),
+            (.., Some(name)) => format!("the credential {name}"),
             _ => String::new(),
         };
         let Some(bytes) = self.fetch(what, node) else {
@@ -195,9 +204,10 @@ impl ConfigResolver<'_> {
     /// A secret if it is available; a missing one is no problem.
     pub(super) fn secret_if_available(&self, node: &ConfigNode) -> Option<ConfigSecret> {
         let from = ConfigSection::new(node.table()?, &EXTERNAL_KEYS, node.at);
-        let bytes = match (from.text("env"), from.text("file")) {
-            (Some(name), None) => (self.env)(name)?.into_bytes(),
-            (None, Some(path)) => read(&self.base.join(path)).ok()?,
+        let bytes = match (from.text("env"), from.text("file"), from.text("credential")) {
+            (Some(name), None, None) => (self.env)(name)?.into_bytes(),
+            (None, Some(path), None) => read(&self.base.join(path)).ok()?,
+            (None, None, Some(name)) => read(&self.credentials()?.join(name)).ok()?,
             _ => return None,
         };
         (!bytes.is_empty()).then_some(ConfigSecret(bytes))
@@ -212,22 +222,65 @@ impl ConfigResolver<'_> {
                 .hint("secret = { dir = \"callers\" } with key_id = \"caller\", or { env = \"…\" }, { file = \"…\" }");
             return None;
         }
-        match (from.node("env"), from.node("file")) {
-            (Some(_), Some(_)) => {
-                self.diagnostics
-                    .error(format!("`{what}` has two origins"))
-                    .at(node.at, "either `env` or `file`, not both");
-                None
-            }
-            (Some(name), None) => self.variable(what, name),
-            (None, Some(path)) => self.file(what, path),
-            (None, None) => {
+        match (from.node("env"), from.node("file"), from.node("credential")) {
+            (Some(name), None, None) => self.variable(what, name),
+            (None, Some(path), None) => self.file(what, path),
+            (None, None, Some(name)) => self.systemd_credential(what, name),
+            (None, None, None) => {
                 if from.entries().is_empty() {
                     self.diagnostics.error(format!("`{what}` has no origin")).at(node.at, "`env` or `file` is needed");
                 }
                 None
             }
+            (Some(_), Some(_), None) => {
+                self.diagnostics
+                    .error(format!("`{what}` has two origins"))
+                    .at(node.at, "either `env` or `file`, not both");
+                None
+            }
+            _ => {
+                self.diagnostics
+                    .error(format!("`{what}` has several origins"))
+                    .at(node.at, "one of `env`, `file` and `credential`");
+                None
+            }
         }
+    }
+
+    /// The folder of the credentials that systemd passes.
+    fn credentials(&self) -> Option<PathBuf> {
+        (self.env)(CREDENTIALS).filter(|path| !path.is_empty()).map(PathBuf::from)
+    }
+
+    /// A credential that systemd passes.
+    fn systemd_credential(&mut self, what: &str, node: &ConfigNode) -> Option<Vec<u8>> {
+        let name = node.text()?;
+        if name.is_empty() || name.contains('/') || name == "." || name == ".." {
+            self.diagnostics
+                .error(format!("`{name}` is not the name of a credential"))
+                .at(node.at, "a name without slashes, as in LoadCredential=NAME:PATH");
+            return None;
+        }
+        let Some(folder) = self.credentials() else {
+            let title = format!("there is no credential `{name}`: {CREDENTIALS} is not set");
+            let hint = format!(
+                "systemd sets it for a unit with LoadCredential={name}:PATH; elsewhere use {{ file = \"…\" }} or {{ env = \"…\" }}"
+            );
+            return self.record_external(what, format!("credential {name}"), node.at, Err((title, hint)));
+        };
+        let path = folder.join(name);
+        let had = match read(&path) {
+            Ok(bytes) if bytes.is_empty() => Err("it is empty".to_owned()),
+            Ok(bytes) => {
+                self.warn_if_world_readable(&path, node.at);
+                Ok(bytes)
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Err(format!("it is not in {}", folder.display())),
+            Err(e) => Err(io_words(&e)),
+        };
+        let hint = format!("add LoadCredential={name}:PATH to the unit, with the path of the file that has the secret");
+        let had = had.map_err(|why| (format!("the credential `{name}` cannot be used: {why}"), hint));
+        self.record_external(what, format!("credential {name}"), node.at, had)
     }
 
     fn variable(&mut self, what: &str, node: &ConfigNode) -> Option<Vec<u8>> {
@@ -264,7 +317,7 @@ impl ConfigResolver<'_> {
     /// Records a folder of callers, which is read while the node runs.
     pub(super) fn folder_of(&mut self, what: &str, node: &ConfigNode, path: &Path, is_short: fn(&[u8]) -> bool) {
         if let Some(table) = node.table()
-            && (table.get("env").is_some() || table.get("file").is_some())
+            && ["env", "file", "credential"].iter().any(|key| table.get(key).is_some())
         {
             self.diagnostics
                 .error(format!("`{what}` has two origins"))

@@ -104,6 +104,8 @@ pub struct Config {
     pub migrate: MigrationMode,
     /// The folder for what this machine knows about the store.
     pub state: StateFolder,
+    /// Whether a node reads the config again when it has changed.
+    pub reload: ReloadMode,
     /// How a node writes its log, unless its command line or its environment says so.
     pub log: LogFormat,
     /// The port for people.
@@ -173,6 +175,16 @@ impl Config {
 pub(crate) use crate::observe::log_layer::LogFormat;
 pub(crate) use crate::store::open::MigrationMode;
 pub use crate::store::open::StoreUrl as StoreAddress;
+
+/// Whether a node reads its config again when the file has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ReloadMode {
+    /// Only when it is told to.
+    #[default]
+    Manual,
+    /// By itself, too.
+    Auto,
+}
 
 /// The folder for what nodes of this machine know about their store.
 #[derive(Clone, PartialEq, Eq, Debug)]

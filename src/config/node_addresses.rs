@@ -78,6 +78,20 @@ mod tests {
     }
 
     #[test]
+    fn the_store_of_a_system_config_is_in_the_state_folder_and_every_other_beside_its_config() {
+        let store = |base: &str, state: Option<&str>| {
+            let env = |name: &str| state.filter(|_| name == "STATE_DIRECTORY").map(str::to_owned);
+            match resolve("", "hookonce.toml", Path::new(base), &env).unwrap().store {
+                StoreAddress::Sqlite(path) => path.display().to_string(),
+                other => panic!("{other}"),
+            }
+        };
+        assert_eq!(store("/etc/hookonce", None), "/var/lib/hookonce/hookonce.db");
+        assert_eq!(store("/etc/hookonce", Some("/srv/state:/other")), "/srv/state/hookonce.db");
+        assert_eq!(store("/home/me", Some("/srv/state")), "/home/me/hookonce.db");
+    }
+
+    #[test]
     fn the_token_that_may_do_most_is_taken_if_it_is_at_hand() {
         let tokens = "tokens = [{ token = { env = 'UNSET' }, may = 'all' }, { token = { env = 'SET' }, may = 'read' }]";
         let found = read(&format!("[admin]\n{tokens}")).unwrap();

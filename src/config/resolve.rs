@@ -13,7 +13,7 @@ use super::source::SOURCE_KEYS;
 use super::tls_files::TLS_KEYS;
 use super::{
     AdminConfig, AdminPermission, AdminToken, Config, EnvLookup, ExternalValue, ListenAddress, LogFormat,
-    MigrationMode, SecretRequirement, StateFolder, StoreAddress, UserPreset, user_presets, validate,
+    MigrationMode, ReloadMode, SecretRequirement, StateFolder, StoreAddress, UserPreset, user_presets, validate,
 };
 use crate::decide::field::{FieldLocation, FieldSet};
 use crate::decide::ingest_path::IngestPath;
@@ -58,6 +58,12 @@ pub(super) static TOP_KEYS: SectionKeys = SectionKeys {
                 ConfigValueType::Text,
                 "$STATE_DIRECTORY, else /var/lib/hookonce",
                 "The folder for what this machine knows about a PostgreSQL or Redis store, to detect lost data after a restart.",
+            ),
+            key(
+                "reload",
+                ConfigValueType::Word(&["manual", "auto"]),
+                "manual",
+                "When a node reads this file again: on SIGHUP and `hookonce reload`, or also when it has changed.",
             ),
             key(
                 "log",
@@ -139,6 +145,8 @@ pub(super) static TOKEN_KEYS: SectionKeys = SectionKeys {
 pub(crate) const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 3142);
 pub(super) const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 3143);
 const STORE: &str = "hookonce.db";
+/// The folder of a config of the whole system.
+const SYSTEM_CONFIGS: &str = "/etc/hookonce";
 
 /// Parts of a source that are absent only because of an error that has been reported. What follows from their absence
 /// is not reported.
@@ -302,6 +310,7 @@ impl<'a> ConfigResolver<'a> {
             clients: self.client_rules(&top),
             store,
             migrate: if top.text("migrate") == Some("manual") { MigrationMode::Manual } else { MigrationMode::Auto },
+            reload: if top.text("reload") == Some("auto") { ReloadMode::Auto } else { ReloadMode::Manual },
             log: if top.text("log") == Some("json") { LogFormat::Json } else { LogFormat::Text },
             state: self.state(&top),
             admin,
@@ -415,7 +424,7 @@ impl<'a> ConfigResolver<'a> {
     }
 
     pub(super) fn store(&mut self, top: &ConfigSection<'_>) -> StoreAddress {
-        let default = || StoreAddress::Sqlite(self.base.join(STORE));
+        let default = || StoreAddress::Sqlite(self.default_store());
         let Some(node) = top.node("store") else { return default() };
         let default = default();
         let Some(open) = self.text_or_external("store", node) else { return default };
@@ -436,9 +445,26 @@ impl<'a> ConfigResolver<'a> {
         }
     }
 
-    /// The state folder. systemd sets `STATE_DIRECTORY` for `StateDirectory=`; of several folders the first is used.
+    /// Where the store is if the config does not say so: beside the config. That of a config in `/etc/hookonce` is in the
+    /// state folder, unless there is one beside the config already: `/etc` is not for data.
+    fn default_store(&self) -> PathBuf {
+        let beside = self.base.join(STORE);
+        if self.base != Path::new(SYSTEM_CONFIGS) || beside.exists() {
+            return beside;
+        }
+        let state = self.systemd_state_folder().map_or_else(|| StateFolder::Default.path().to_owned(), PathBuf::from);
+        state.join(STORE)
+    }
+
+    /// The state folder that systemd sets up for `StateDirectory=`; of several folders the first.
+    fn systemd_state_folder(&self) -> Option<String> {
+        let list = (self.env)("STATE_DIRECTORY")?;
+        list.split(':').next().filter(|path| !path.is_empty()).map(str::to_owned)
+    }
+
+    /// The state folder.
     fn state(&self, top: &ConfigSection<'_>) -> StateFolder {
-        let by_systemd = || (self.env)("STATE_DIRECTORY").and_then(|list| list.split(':').next().map(str::to_owned));
+        let by_systemd = || self.systemd_state_folder();
         match top.text("state").map(str::to_owned).or_else(by_systemd).filter(|path| !path.is_empty()) {
             Some(path) => StateFolder::Named(self.base.join(path)),
             None => StateFolder::Default,

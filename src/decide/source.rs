@@ -21,15 +21,22 @@ pub struct Sources {
     by_path: HashMap<Arc<str>, Arc<Source>>,
     /// Those whose path is a secret; compared in constant time.
     secret: Vec<Arc<Source>>,
+    /// Those that read a stream or poll.
+    elsewhere: Vec<Arc<Source>>,
 }
 
 impl Sources {
-    /// The sources that listen on a path, not those that read a stream or poll. Two on one path are a config error.
+    /// These sources. Two that listen on one path are a config error.
     pub fn new(sources: impl IntoIterator<Item = Arc<Source>>) -> Self {
-        let listen = sources.into_iter().filter(|source| source.intake.listens());
-        let (secret, open): (Vec<_>, Vec<_>) = listen.partition(|source| source.path.is_secret());
+        let (listen, elsewhere): (Vec<_>, Vec<_>) = sources.into_iter().partition(|source| source.intake.listens());
+        let (secret, open): (Vec<_>, Vec<_>) = listen.into_iter().partition(|source| source.path.is_secret());
         let by_path = open.into_iter().filter_map(|source| Some((source.path.expose()?.clone(), source)));
-        Self { by_path: by_path.collect(), secret }
+        Self { by_path: by_path.collect(), secret, elsewhere }
+    }
+
+    /// The source with this name that reads a stream or polls.
+    pub fn named(&self, name: &str) -> Option<&Arc<Source>> {
+        self.elsewhere.iter().find(|source| *source.name == *name)
     }
 
     /// The source that listens on this path.
@@ -37,7 +44,7 @@ impl Sources {
         self.by_path.get(path).or_else(|| self.secret.iter().find(|source| source.path.is(path)))
     }
 
-    /// All of them, in no particular order.
+    /// All that listen on a path, in no particular order.
     pub fn all(&self) -> impl Iterator<Item = &Arc<Source>> {
         self.by_path.values().chain(&self.secret)
     }

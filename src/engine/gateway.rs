@@ -1,6 +1,6 @@
 //! Receives deliveries: judges, claims, responds.
 
-use super::dispatcher::{Dispatcher, EndWaiter, Lane, WrittenEnd};
+use super::dispatcher::{Dispatcher, EndWaiter, Lane, LaneTable, WrittenEnd};
 use super::handover::Handovers;
 use super::received::{DeliveryObserver, Received, ReceivedEvent};
 use crate::action::boottime;
@@ -40,6 +40,8 @@ pub struct Gateway {
     store: Arc<dyn Store>,
     batch: Batcher,
     dispatcher: Dispatcher,
+    /// The lanes of the config by which deliveries are judged: the dispatcher may have others by the time of the claim.
+    lanes: Arc<LaneTable>,
     observer: DeliveryObserver,
     former: FormerKeyPolicy,
     key_fetchers: Arc<HashMap<Arc<str>, KeyFetcher>>,
@@ -124,11 +126,12 @@ impl FormerKeyPolicy {
 }
 
 impl Gateway {
-    /// A gateway to this store.
+    /// A gateway to this store, for the config of the dispatcher's lanes.
     pub fn new(store: Arc<dyn Store>, batch: Batcher, dispatcher: Dispatcher, metrics: Arc<Metrics>) -> Self {
         let observer = DeliveryObserver::new(metrics);
         let (former, key_fetchers, handovers) = (FormerKeyPolicy::default(), Arc::default(), Arc::default());
-        Self { store, batch, dispatcher, observer, former, key_fetchers, handovers }
+        let lanes = dispatcher.lanes();
+        Self { store, batch, dispatcher, lanes, observer, former, key_fetchers, handovers }
     }
 
     /// The same gateway, which looks up former keys only where there may be any.
@@ -147,6 +150,12 @@ impl Gateway {
     #[must_use]
     pub(crate) fn handing_over(self, handovers: Arc<Handovers>) -> Self {
         Self { handovers, ..self }
+    }
+
+    /// The same gateway for the config of the dispatcher's lanes as they are now.
+    #[must_use]
+    pub(crate) fn reconfigured(&self) -> Self {
+        Self { lanes: self.dispatcher.lanes(), ..self.clone() }
     }
 
     /// The store's time, for a delivery that arrives now.
@@ -345,7 +354,7 @@ impl Gateway {
     /// Claims one event of a delivery, and makes the response for it.
     async fn claim_one(&self, source: &Source, mut new: NewEvent) -> ReceivedEvent {
         self.former.select_keys(&source.name, &mut new, self.store.now());
-        let Some(lane) = self.dispatcher.lane(&new.event.source, &new.event.route) else {
+        let Some(lane) = self.lanes.lane(&new.event.source, &new.event.route) else {
             return ReceivedEvent::unavailable(source);
         };
         let (mut recalled, mut receipt) = self.find_duplicate(source, &new).await;
@@ -387,7 +396,8 @@ impl Gateway {
                             .matched_by(&same);
                     }
                     // The policies of the event's own route apply, not those of the delivery that repeats it.
-                    let own = self.dispatcher.lane(&event.source, &event.route).unwrap_or(lane);
+                    let own = self.dispatcher.lane(&event.source, &event.route);
+                    let own = own.as_ref().unwrap_or(lane);
                     let does = claim::repeat_effect(&event, &new, &same, stands, &own.route, own.source.respond, now);
                     match does {
                         RepeatEffect::ReportOnly => {
@@ -436,7 +446,7 @@ impl Gateway {
 
     /// Claims an event: as running on this node, if there is a free permit, the event may act again after a crash, and
     /// nothing else decides when it starts.
-    async fn claim(&self, lane: &Lane, new: &mut Arc<NewEvent>) -> Result<ClaimResult, StoreError> {
+    async fn claim(&self, lane: &Arc<Lane>, new: &mut Arc<NewEvent>) -> Result<ClaimResult, StoreError> {
         let Route { fanout, in_doubt, when_busy, budget, .. } = &*lane.route;
         let at_once = *fanout != Fanout::Record
             && *in_doubt != InDoubtPolicy::Hold
@@ -456,7 +466,7 @@ impl Gateway {
             Some(_) => new.payload.detached(),
             None => new.payload.clone(),
         };
-        let to_run = spot.map(|spot| (spot, small.then(payload)));
+        let to_run = spot.map(|spot| (lane.clone(), spot, small.then(payload)));
         let (dispatcher, sent) = (self.dispatcher.clone(), boottime());
         let _span = TraceSpan::begin("claim", TraceContext::of(&new.payload.headers));
         self.batch.claim(new.clone(), Box::new(move |event| dispatcher.adopt(event, to_run, sent))).await

@@ -133,6 +133,18 @@ impl Handovers {
         Self(sources.iter().filter_map(place).collect())
     }
 
+    /// The same places as before where nothing has changed about them: what waits there goes on waiting.
+    #[must_use]
+    pub(crate) fn following(mut self, former: &Self) -> Self {
+        for (source, place) in &mut self.0 {
+            let same = |known: &&Arc<HandoverPlace>| known.kind == place.kind && known.file == place.file;
+            if let Some(known) = former.0.get(source).filter(same) {
+                *place = known.clone();
+            }
+        }
+        self
+    }
+
     /// Takes what a sender brings, if it may be taken.
     pub(super) async fn bring(&self, source: &str, value: BroughtValue, at: Timestamp) -> HandoverResult {
         let Some(place) = self.0.get(source) else { return HandoverResult::Unawaited };

@@ -459,8 +459,8 @@ impl DeliveryObserver {
     }
 
     /// Counts a question to a registry that a source polls.
-    pub(crate) fn polled(&self, source: &Source, result: PollCounter) {
-        self.metrics.polled(&source.name, result);
+    pub(crate) fn polled(&self, source: &str, result: PollCounter) {
+        self.metrics.polled(source, result);
     }
 
     /// Counts the secret that verified a delivery.

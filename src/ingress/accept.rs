@@ -64,6 +64,8 @@ pub struct ConnectionLimits {
     pub linger_time: Duration,
     /// How long requests in progress may go on after `drain`.
     pub drain_time: Duration,
+    /// How long a request may still arrive on an open connection after `drain`.
+    pub late_time: Duration,
 }
 
 impl Default for ConnectionLimits {
@@ -77,6 +79,7 @@ impl Default for ConnectionLimits {
             answer_bytes_per_second: limits::ANSWER_BYTES_PER_SECOND_MIN,
             linger_time: limits::CONNECTION_LINGER,
             drain_time: limits::DRAIN_TIME,
+            late_time: Duration::ZERO,
         }
     }
 }
@@ -227,12 +230,20 @@ where
             read = socket.read_head() => if read.is_err() { return },
             () = watch.closed() => return,
             () = watch.overdue() => return,
-            () = drain.cancelled() => return,
+            () = late(&drain, limits.late_time) => return,
         }
         match Box::pin(serve_requests(socket, &watch, peer, handler.clone(), limits, &drain)).await {
             Some(quiet) => socket = quiet,
             None => return,
         }
+    }
+}
+
+/// Waits until no request may arrive any more.
+async fn late(drain: &CancellationToken, late_time: Duration) {
+    drain.cancelled().await;
+    if !late_time.is_zero() {
+        tokio::time::sleep(late_time).await;
     }
 }
 

@@ -125,6 +125,11 @@ impl ClientGuard {
         }
     }
 
+    /// The guard for a config that was loaded later. With the same rules it is this one, and what it has counted stays.
+    pub(crate) fn reconfigured(self: &Arc<Self>, rules: &ClientRules) -> Arc<Self> {
+        if self.rules == *rules { self.clone() } else { Arc::new(Self::new(rules)) }
+    }
+
     /// The address of the client that a request comes from.
     pub(crate) fn client(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         self.proxies.client(peer, headers)

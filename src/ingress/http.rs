@@ -19,9 +19,9 @@ use http::{HeaderMap, Method, Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
-/// The state of the webhook port, shared by all requests.
+/// The state of the webhook port for one config, shared by all its requests.
 pub struct IngestState {
     /// The sources, by path.
     pub sources: Arc<Sources>,
@@ -33,6 +33,26 @@ pub struct IngestState {
     pub health: Readiness,
     /// What is believed and accepted of clients' addresses.
     pub clients: Arc<ClientGuard>,
+}
+
+/// The webhook port's state as it is configured now. Each request reads it once. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct CurrentIngest(Arc<RwLock<Arc<IngestState>>>);
+
+impl CurrentIngest {
+    pub(crate) fn new(state: IngestState) -> Self {
+        Self(Arc::new(RwLock::new(Arc::new(state))))
+    }
+
+    /// The state for a request that begins now.
+    pub(crate) fn get(&self) -> Arc<IngestState> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces the state, for requests that begin from now on.
+    pub(crate) fn replace(&self, state: IngestState) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(state);
+    }
 }
 
 impl IngestState {
@@ -80,7 +100,7 @@ impl IngestState {
             reply.headers.push(("allow".into(), source.methods().join(", ").into()));
             return reply;
         }
-        if self.health.draining.is_cancelled() {
+        if self.health.refuses() {
             return in_api_style(source, closing(response::unavailable()));
         }
         let limited_for = self.clients.limited_for(Some(source), from);

@@ -10,6 +10,7 @@
 //! acknowledged comes again; the claim makes that harmless. While handling takes long, the stream is sent "in
 //! progress". Nothing is ever dropped: a message that cannot be accepted is in quarantine before it is acknowledged.
 
+use super::http::CurrentIngest;
 use super::nats_consumer;
 pub(crate) use super::nats_consumer::check_consumer;
 use super::request_body::BodiesInFlight;
@@ -24,7 +25,7 @@ use crate::decide::source::Source;
 use crate::decide::time::Duration;
 use crate::decide::{envelope, limits};
 use crate::engine::dispatcher::Dispatcher;
-use crate::engine::gateway::{DeliveryClient, Gateway};
+use crate::engine::gateway::DeliveryClient;
 use crate::observe::log;
 use crate::store::Store;
 use crate::store::inspect::{QuarantinedMessage, head};
@@ -59,44 +60,57 @@ const END_LOOK: Duration = Duration::from_millis(500);
 /// What a stream consumer needs.
 #[derive(Clone)]
 pub(crate) struct ConsumerContext {
-    /// Connections, shared with the actions.
-    pub servers: NatsConnections,
-    /// The gateway that handles deliveries.
-    pub gateway: Gateway,
+    /// The sources and the gateway that handles deliveries, as configured now.
+    pub port: CurrentIngest,
     /// The dispatcher, which knows how events end.
     pub dispatcher: Dispatcher,
     /// The store of events and quarantined messages.
     pub store: Arc<dyn Store>,
     /// The memory budget for bodies.
     pub flight: Arc<BodiesInFlight>,
-    /// The node is about to stop.
+    /// The node is about to stop, or consumes this stream no more.
     pub draining: CancellationToken,
 }
 
-/// Starts to consume every stream of the config. Each task ends when the node drains and its messages are acknowledged.
-/// An error is a sentence.
-pub(crate) fn start(config: &Config, hall: &ConsumerContext) -> Result<Vec<JoinHandle<()>>, String> {
-    let streams = config.sources.iter().filter_map(|source| Some((source, config.streams.get(&source.name)?)));
-    let one = |(source, plan): (&Arc<Source>, &StreamPlan)| {
-        let server =
-            hall.servers.connection(&plan.server).map_err(|cannot| format!("source {}: {cannot}", source.name))?;
+/// A stream to consume.
+pub(crate) struct StreamIntake {
+    /// The name of its source.
+    pub source: Arc<str>,
+    /// Which stream, and how.
+    pub plan: StreamPlan,
+    server: Arc<NatsConnection>,
+}
+
+impl StreamIntake {
+    /// Every stream of the config. An error is a sentence.
+    pub(crate) fn all(config: &Config, servers: &NatsConnections) -> Result<Vec<Self>, String> {
+        let streams = config.sources.iter().filter_map(|source| Some((source, config.streams.get(&source.name)?)));
+        let one = |(source, plan): (&Arc<Source>, &StreamPlan)| {
+            let server = servers.connection(&plan.server);
+            let server = server.map_err(|cannot| format!("source {}: {cannot}", source.name))?;
+            Ok(Self { source: source.name.clone(), plan: plan.clone(), server })
+        };
+        streams.map(one).collect()
+    }
+
+    /// Consumes the stream until the node drains and its messages are acknowledged.
+    pub(crate) fn start(self, hall: ConsumerContext) -> JoinHandle<()> {
         let taker = StreamConsumer {
-            source: source.clone(),
-            plan: plan.clone(),
-            server,
-            hall: hall.clone(),
+            source: self.source,
+            plan: self.plan,
+            server: self.server,
+            hall,
             in_flight: Arc::new(Semaphore::new(limits::MESSAGES_AT_ONCE)),
             quarantined: AtomicU64::new(0),
             closed: CancellationToken::new(),
         };
-        Ok(tokio::spawn(Arc::new(taker).run()))
-    };
-    streams.map(one).collect()
+        tokio::spawn(Arc::new(taker).run())
+    }
 }
 
 /// Consumes the messages of one stream.
 struct StreamConsumer {
-    source: Arc<Source>,
+    source: Arc<str>,
     plan: StreamPlan,
     server: Arc<NatsConnection>,
     hall: ConsumerContext,
@@ -143,7 +157,7 @@ impl StreamConsumer {
     }
 
     fn warn(&self, why: &str) {
-        warn!(target: "hookonce", source = &*self.source.name, stream = &*self.plan.name, why, "stream");
+        warn!(target: "hookonce", source = &*self.source, stream = &*self.plan.name, why, "stream");
     }
 
     /// Consumes messages until the node drains; an error says why it could not go on.
@@ -160,7 +174,7 @@ impl StreamConsumer {
         for why in nats_consumer::consumer_warnings(&client, &self.plan, &found) {
             self.warn(&why);
         }
-        let (source, stream, consumer) = (&*self.source.name, &*self.plan.name, &*self.plan.consumer);
+        let (source, stream, consumer) = (&*self.source, &*self.plan.name, &*self.plan.consumer);
         info!(target: "hookonce", source, stream, consumer, "taking");
         // A pull never brings more than fits into the body budget.
         let most = (limits::BODIES_IN_FLIGHT_BYTES / client.max_payload().max(1)).max(1);
@@ -254,14 +268,16 @@ impl StreamConsumer {
     }
 
     async fn process(&self, message: &Message) -> AckDecision {
-        let letter = match StreamMessage::open(message, self.plan.envelope, self.source.body_max) {
+        let port = self.hall.port.get();
+        let Some(source) = port.sources.named(&self.source) else { return AckDecision::Later };
+        let letter = match StreamMessage::open(message, self.plan.envelope, source.body_max) {
             Ok(letter) => letter,
             Err(why) => return self.quarantine(message, &why).await,
         };
         let Ok(body) = self.hall.flight.hold(&letter.body) else { return AckDecision::Later };
         let (path, headers) = ((message.subject.as_str(), ""), borrow_headers(&letter.headers));
         let received =
-            self.hall.gateway.receive_delivery(&self.source, path, &headers, body, DeliveryClient::default()).await;
+            port.gateway.receive_delivery(source, path, &headers, body, DeliveryClient::default()).await;
         match (received.response.status, received.response.word) {
             (500.., _) => AckDecision::Later,
             (_, "refused") => self.quarantine(message, &received.refusal()).await,
@@ -299,21 +315,21 @@ impl StreamConsumer {
     async fn quarantine(&self, message: &Message, why: &str) -> AckDecision {
         let name = name(message);
         let one = QuarantinedMessage {
-            source: self.source.name.clone(),
+            source: self.source.clone(),
             message: name.clone(),
             subject: message.subject.to_string(),
-            at: self.hall.gateway.now(),
+            at: self.hall.store.now(),
             why: why.to_owned(),
             bytes: message.payload.len() as u64,
             head: head(&message.payload),
         };
         if let Err(error) = self.hall.store.quarantine(one).await {
-            let (why, source) = (error.to_string(), &*self.source.name);
+            let (why, source) = (error.to_string(), &*self.source);
             log::rate_limited("store", &why, |times| error!(target: "hookonce", why, source, times, "store"));
             return AckDecision::Later;
         }
         let count = self.quarantined.fetch_add(1, Ordering::Relaxed) + 1;
-        let (source, stream) = (&*self.source.name, &*self.plan.name);
+        let (source, stream) = (&*self.source, &*self.plan.name);
         warn!(target: "hookonce", source, stream, message_id = name, why, count, "quarantined");
         AckDecision::Never
     }

@@ -31,12 +31,41 @@ pub struct Readiness {
     last_write: LastWriteStatus,
     /// When a test write last failed.
     probed: Arc<Mutex<Option<Instant>>>,
+    late: LateRequests,
+}
+
+/// What becomes of requests that arrive while the node is about to stop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum LateRequests {
+    /// They are refused: another node, or a proxy, takes them.
+    #[default]
+    Refused,
+    /// They are handled: the port stays open for the process that follows, so senders know of no stop.
+    Handled,
 }
 
 impl Readiness {
     /// The readiness of a node that writes to this store through this batcher.
     pub fn new(draining: CancellationToken, store: Arc<dyn Store>, batch: &Batcher) -> Self {
-        Self { draining, store, last_write: batch.last_write(), probed: Arc::default() }
+        let late = LateRequests::default();
+        Self { draining, store, last_write: batch.last_write(), probed: Arc::default(), late }
+    }
+
+    /// The same, of a node that treats late requests so.
+    #[must_use]
+    pub(crate) fn treating(self, late: LateRequests) -> Self {
+        Self { late, ..self }
+    }
+
+    /// Whether a delivery that arrives now is refused because the node is about to stop.
+    pub(crate) fn refuses(&self) -> bool {
+        self.draining.is_cancelled() && self.late == LateRequests::Refused
+    }
+
+    /// Whether the writer of the store answers within this time, with whatever result. A store that only does not respond
+    /// is not this node's fault: it says so itself.
+    pub(crate) async fn is_alive(&self, within: Duration) -> bool {
+        timeout(within, self.store.probe(WriteProbe::Alive)).await.is_ok()
     }
 
     /// The response to `/readyz`.

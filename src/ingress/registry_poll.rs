@@ -11,6 +11,7 @@
 //! the delivery has the same bytes. A node that was held up, and acts on what is old by then, is stale: `seen_at` is the
 //! order of the changes.
 
+use super::http::CurrentIngest;
 use crate::config::{Config, PollPlan};
 use crate::decide::field::StoredFields;
 use crate::decide::id::Key;
@@ -20,7 +21,7 @@ use crate::decide::poll_schedule::{PollResult, PollState, PollStep};
 use crate::decide::source::Source;
 use crate::decide::time::{Duration, Timestamp, duration_text};
 use crate::engine::dispatcher::jitter;
-use crate::engine::gateway::{DeliveryClient, Gateway};
+use crate::engine::gateway::DeliveryClient;
 use crate::observe::log;
 use crate::observe::metrics::PollCounter;
 use crate::registry::{LookupError, LookupFailure, LookupPlan, RegistryClients, RegistryLookup};
@@ -37,31 +38,49 @@ const AGAIN: Duration = Duration::from_millis(500);
 /// What the pollers of a node need.
 #[derive(Clone)]
 pub(crate) struct PollContext {
-    /// The gateway that handles deliveries.
-    pub gateway: Gateway,
+    /// The sources and the gateway that handles deliveries, as configured now.
+    pub port: CurrentIngest,
     /// The store, with the state that all nodes share.
     pub store: Arc<dyn Store>,
-    /// The node is about to stop.
+    /// The node is about to stop, or polls this tag no more.
     pub draining: CancellationToken,
 }
 
-/// Starts to poll every tag of the config. Each task ends when the node drains. An error is a sentence.
-pub(crate) fn start(config: &Config, context: &PollContext) -> Result<Vec<JoinHandle<()>>, String> {
-    let mut registries = RegistryClients::default();
-    let sources = config.sources.iter().filter_map(|source| Some((source, config.polls.get(&source.name)?)));
-    sources
-        .map(|(source, plan)| {
+/// A tag to poll.
+pub(crate) struct PollIntake {
+    /// The name of its source.
+    pub source: Arc<str>,
+    /// Which tag, and how often.
+    pub plan: PollPlan,
+    /// Where the state is.
+    pub key: Key,
+    lookup: RegistryLookup,
+}
+
+impl PollIntake {
+    /// Every tag of the config. An error is a sentence.
+    pub(crate) fn all(config: &Config) -> Result<Vec<Self>, String> {
+        let mut registries = RegistryClients::default();
+        let sources = config.sources.iter().filter_map(|source| Some((source, config.polls.get(&source.name)?)));
+        let one = |(source, plan): (&Arc<Source>, &PollPlan)| {
             let lookup = registries.lookup(&plan.question);
             let lookup = lookup.map_err(|cannot| format!("source {}: {cannot}", source.name))?;
-            let poller = RegistryPoller::new(source.clone(), plan.clone(), lookup, context.clone());
-            Ok(tokio::spawn(poller.run()))
-        })
-        .collect()
+            let (source, key) = (source.name.clone(), plan.state_key(&source.scope));
+            Ok(Self { source, plan: plan.clone(), key, lookup })
+        };
+        sources.map(one).collect()
+    }
+
+    /// Polls the tag until the node drains.
+    pub(crate) fn start(self, context: PollContext) -> JoinHandle<()> {
+        let Self { source, plan, key, lookup } = self;
+        tokio::spawn(RegistryPoller { source, plan, lookup, key, context, failing: None }.run())
+    }
 }
 
 /// Polls one tag.
 struct RegistryPoller {
-    source: Arc<Source>,
+    source: Arc<str>,
     plan: PollPlan,
     lookup: RegistryLookup,
     /// Where the state is.
@@ -72,11 +91,6 @@ struct RegistryPoller {
 }
 
 impl RegistryPoller {
-    fn new(source: Arc<Source>, plan: PollPlan, lookup: RegistryLookup, context: PollContext) -> Self {
-        let key = plan.state_key(&source.scope);
-        Self { source, plan, lookup, key, context, failing: None }
-    }
-
     async fn run(mut self) {
         let draining = self.context.draining.clone();
         while !draining.is_cancelled() {
@@ -139,7 +153,7 @@ impl RegistryPoller {
             (None, _) if next.failures == 0 => PollCounter::Missing,
             _ => PollCounter::Failed,
         };
-        self.context.gateway.observer().polled(&self.source, count);
+        self.context.port.get().gateway.observer().polled(&self.source, count);
         self.log(count, why, &next, now);
         next
     }
@@ -165,7 +179,7 @@ impl RegistryPoller {
 
     /// Logs a new digest, and each failure once until it is over.
     fn log(&mut self, count: PollCounter, why: Option<String>, next: &PollState, now: Timestamp) {
-        let source = &*self.source.name;
+        let source = &*self.source;
         let was_failing = self.failing.is_some();
         if let Some(why) = why {
             if self.failing.as_ref() != Some(&why) {
@@ -195,12 +209,11 @@ impl RegistryPoller {
             "seen_at": state.changed_at,
         });
         let headers = [("content-type", b"application/json".as_slice())];
-        let path = (self.source.path.shown(), "");
-        let received = self
-            .context
-            .gateway
-            .receive_delivery(&self.source, path, &headers, body.to_string().into(), DeliveryClient::default())
-            .await;
+        let port = self.context.port.get();
+        let source = port.sources.named(&self.source)?;
+        let path = (source.path.shown(), "");
+        let body = body.to_string().into();
+        let received = port.gateway.receive_delivery(source, path, &headers, body, DeliveryClient::default()).await;
         (received.response.status < 500).then(|| state.clone().acted(digest))
     }
 }

@@ -64,11 +64,13 @@ pub struct FetchedKeys {
     attempts: watch::Sender<u64>,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct KeyCache {
     set: Vec<Arc<PublishedKey>>,
     /// When the key set was learnt.
     learnt: Option<Instant>,
+    /// Until when it need not be fetched again.
+    fresh_until: Option<Instant>,
     certificates: HashMap<Arc<str>, CachedCertificate>,
     /// When a delivery last caused a fetch.
     asked: Option<Instant>,
@@ -78,6 +80,7 @@ struct KeyCache {
     confirmed: VecDeque<Digest>,
 }
 
+#[derive(Clone)]
 struct CachedCertificate {
     key: Arc<PublishedKey>,
     learnt: Instant,
@@ -102,6 +105,15 @@ impl FetchedKeys {
 
     pub(crate) fn origin(&self) -> &KeyOrigin {
         &self.origin
+    }
+
+    /// Takes over what others have of the same origin: keys are not fetched again because the config was loaded again.
+    pub(crate) fn inherit(&self, former: &Self) {
+        if self.origin == former.origin {
+            let known = former.state().clone();
+            *self.state() = known;
+            self.attempts.send_modify(|attempts| *attempts += *former.attempts.borrow());
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, KeyCache> {
@@ -230,13 +242,17 @@ impl KeyFetcher {
         Ok(Self { source, keys, http })
     }
 
-    /// Keeps the key set up to date until the node stops.
+    /// Keeps the key set up to date until the node stops, or is configured anew.
     pub(crate) async fn run(self, draining: CancellationToken) {
         let origin = self.keys.origin.clone();
         if matches!(origin, KeyOrigin::Certificates(_)) {
             return;
         }
         let mut retry = limits::KEY_RETRY_FIRST;
+        let fresh = self.keys.state().fresh_until.unwrap_or_else(Instant::now);
+        if draining.run_until_cancelled(tokio::time::sleep_until(fresh)).await.is_none() {
+            return;
+        }
         loop {
             let wait = if let Some(age) = self.refresh().await {
                 retry = limits::KEY_RETRY_FIRST;
@@ -335,6 +351,9 @@ impl KeyFetcher {
         let fetched = fetched.await;
         self.report(&address, fetched.as_ref().err());
         self.keys.attempts.send_modify(|attempts| *attempts += 1);
+        if let Ok(age) = &fetched {
+            self.keys.state().fresh_until = Some(Instant::now() + *age);
+        }
         fetched.ok()
     }
 

@@ -1,6 +1,6 @@
 //! Opens the ports of a node.
 
-use super::{NodeRole, NodeStartError};
+use super::{InheritedSockets, NodeRole, NodeStartError};
 use crate::config::{Config, ListenAddress, TlsFiles};
 use crate::decide::error_message::ErrorMessage;
 use crate::decide::time::Duration;
@@ -18,22 +18,27 @@ const PORT_LOOK: Duration = Duration::from_millis(10);
 /// Maximum number of connections that wait to be accepted, as tokio has it.
 const BACKLOG: u32 = 1024;
 
-/// Opens the port for webhooks, unless the node only acts, and the admin port.
-pub(super) async fn bind_all(
+/// Opens the port for webhooks, unless the node only acts, and the admin port. A socket that is open already is taken.
+pub(super) async fn open_all(
     config: &Config,
     does: NodeRole,
+    sockets: InheritedSockets,
     closing: &CancellationToken,
 ) -> Result<(Option<PortListener>, PortListener), NodeStartError> {
+    let InheritedSockets { ingest, admin } = sockets;
+    let (tls, admin_tls) = (config.tls.as_ref(), config.admin.tls.as_ref());
     let ingest = match does {
-        NodeRole::Both | NodeRole::Ingest => Some(bind(&config.listen, config.tls.as_ref(), "listen", closing).await?),
+        NodeRole::Both | NodeRole::Ingest => Some(open(ingest, &config.listen, tls, "listen", closing).await?),
         NodeRole::Work => None,
     };
-    let admin = bind(&config.admin.listen, config.admin.tls.as_ref(), "admin.listen", closing).await?;
+    let admin = open(admin, &config.admin.listen, admin_tls, "admin.listen", closing).await?;
     Ok((ingest, admin))
 }
 
-/// Opens a port: all of its addresses that this machine has. Its certificate is followed until `closing`.
-async fn bind(
+/// Opens a port: the socket that is open already, or all of its addresses that this machine has. Its certificate is
+/// followed until `closing`.
+async fn open(
+    inherited: Option<std::net::TcpListener>,
     listen: &ListenAddress,
     tls: Option<&TlsFiles>,
     key: &str,
@@ -46,6 +51,27 @@ async fn bind(
             return Err(NodeStartError::new(ErrorMessage::from(why).caused_by(error)));
         }
     };
+    let sockets = match inherited {
+        Some(inherited) => vec![take(inherited, key)?],
+        None => bind(listen, key).await?,
+    };
+    if let Some(tls) = &tls {
+        tokio::spawn(tls.clone().follow_files(closing.clone()));
+    }
+    Ok(PortListener::new(sockets).with_tls(tls))
+}
+
+/// Takes over a socket.
+fn take(inherited: std::net::TcpListener, key: &str) -> Result<TcpListener, NodeStartError> {
+    let taken = inherited.set_nonblocking(true).and_then(|()| TcpListener::from_std(inherited));
+    taken.map_err(|error| {
+        let why = format!("the socket for `{key}` that was passed cannot be used: {error}");
+        NodeStartError::new(ErrorMessage::from(why).caused_by(error))
+    })
+}
+
+/// The sockets of all of these addresses that this machine has.
+async fn bind(listen: &ListenAddress, key: &str) -> Result<Vec<TcpListener>, NodeStartError> {
     let mut sockets: Vec<TcpListener> = Vec::new();
     let mut missing = None;
     for mut address in listen.all() {
@@ -61,12 +87,7 @@ async fn bind(
     }
     match missing {
         Some((address, error)) if sockets.is_empty() => Err(cannot_listen(address, key, error)),
-        _ => {
-            if let Some(tls) = &tls {
-                tokio::spawn(tls.clone().follow_files(closing.clone()));
-            }
-            Ok(PortListener::new(sockets).with_tls(tls))
-        }
+        _ => Ok(sockets),
     }
 }
 

@@ -5,7 +5,7 @@
 
 use super::delivery_log::DeliveryVerdict;
 use super::histogram::HistogramSnapshot;
-use super::metrics::{Metrics, OUTCOMES, PollCounter, SourceCounter, SourceMetrics, StoreOp};
+use super::metrics::{Metrics, OUTCOMES, PollCounter, RouteMetrics, SourceCounter, SourceMetrics, StoreOp};
 use super::process_stats::ProcessStats;
 use crate::decide::time::{Duration, Timestamp};
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet, text};
@@ -161,15 +161,16 @@ pub(crate) fn exposition(meter: &Metrics, (node, id): (&str, &str), gauges: &Gau
 }
 
 fn deliveries(own: &mut Registry, meter: &Metrics) {
+    let sources = meter.sources();
     let of = |source: &str, name, value: &str| vec![("source", source.to_owned()), (name, value.to_owned())];
-    let verdicts = meter.sources.iter().flat_map(|source| {
+    let verdicts = sources.iter().flat_map(|source| {
         let count = |verdict| source.count(SourceCounter::Delivery(verdict));
         DeliveryVerdict::ALL.map(|verdict| (of(&source.name, "verdict", verdict.word()), count(verdict)))
     });
     own.register("deliveries", "Deliveries by verdict", Samples::Counter(verdicts.collect()));
-    let same = meter.sources.iter().flat_map(|source| {
+    let same = sources.iter().flat_map(|source| {
         let count = |at| source.count(SourceCounter::Same(at));
-        source.same.iter().enumerate().map(move |(at, same)| (of(&source.name, "same", same), count(at)))
+        source.identities().into_iter().enumerate().map(move |(at, same)| (of(&source.name, "same", &same), count(at)))
     });
     own.register("duplicates", "Duplicates by the identity that matched", Samples::Counter(same.collect()));
     let again = by_source(meter, |source| load(&source.published_again));
@@ -185,12 +186,12 @@ fn deliveries(own: &mut Registry, meter: &Metrics) {
     );
     let conflicts = by_source(meter, |source| load(&source.conflicts));
     own.register("delivery_id_conflicts", "Delivery ids that came with another body", Samples::Counter(conflicts));
-    let polls = meter.sources.iter().filter_map(|source| Some((&source.name, source.polls.as_ref()?)));
+    let polls = sources.iter().filter_map(|source| Some((&source.name, source.polls()?)));
     let polls = polls.flat_map(|(source, counts)| {
         PollCounter::ALL.map(|result| (of(source, "result", result.word()), load(&counts[result as usize])))
     });
     own.register("polls", "Questions to a polled registry by result", Samples::Counter(polls.collect()));
-    let secrets = meter.sources.iter().flat_map(|source| {
+    let secrets = sources.iter().flat_map(|source| {
         let used = source.secrets.iter().map(load).enumerate().filter(|(_, count)| *count > 0);
         used.map(|(at, count)| (of(&source.name, "secret", &at.to_string()), count))
     });
@@ -200,26 +201,31 @@ fn deliveries(own: &mut Registry, meter: &Metrics) {
 }
 
 fn events(own: &mut Registry, meter: &Metrics, gauges: &Gauges) {
-    let states = meter.sources.iter().flat_map(|source| {
+    let sources = meter.sources();
+    let states = sources.iter().flat_map(|source| {
         let states = ["waiting", "running", "done", "dead"].into_iter().zip(source.state_counts());
         states.map(|(state, count)| (vec![("source", source.name.to_string()), ("state", state.to_owned())], count))
     });
     own.register("event_states", "Events that came to a state on this node", Samples::Counter(states.collect()));
     let route = |source: &str, route: &str| vec![("source", source.to_owned()), ("route", route.to_owned())];
-    let attempts = meter.sources.iter().flat_map(|source| {
-        source.routes.iter().flat_map(|of| {
-            OUTCOMES.iter().zip(&of.outcomes).map(|(outcome, count)| {
+    let attempts = sources.iter().flat_map(|source| {
+        let routes = source.routes();
+        let of_route = |of: &Arc<RouteMetrics>| {
+            let counts = OUTCOMES.iter().zip(&of.outcomes).map(|(outcome, count)| {
                 let mut labels = route(&source.name, &of.name);
                 labels.push(("outcome", (*outcome).to_owned()));
                 (labels, load(count))
-            })
-        })
+            });
+            counts.collect::<Vec<_>>()
+        };
+        routes.iter().flat_map(of_route).collect::<Vec<_>>()
     });
     own.register("attempts", "Attempts by outcome", Samples::Counter(attempts.collect()));
-    let took = meter
-        .sources
-        .iter()
-        .flat_map(|source| source.routes.iter().map(|of| (route(&source.name, &of.name), of.took.seconds())));
+    let took = sources.iter().flat_map(|source| {
+        let routes = source.routes();
+        let took = routes.iter().map(|of| (route(&source.name, &of.name), of.took.seconds()));
+        took.collect::<Vec<_>>()
+    });
     own.register("attempt_duration_seconds", "How long attempts took", Samples::Histogram(took.collect()));
     let done = by_source(meter, |source| source.done.seconds());
     own.register("event_duration_seconds", "From a delivery to its event's end as done", Samples::Histogram(done));
@@ -228,7 +234,7 @@ fn events(own: &mut Registry, meter: &Metrics, gauges: &Gauges) {
     own.register(
         "events",
         "Events of the whole store; absent while it does not respond",
-        Samples::Gauge(events_in_store(meter.sources.iter().map(|source| &*source.name), gauges)),
+        Samples::Gauge(events_in_store(sources.iter().map(|source| &*source.name), gauges)),
     );
     gauge(
         own,
@@ -317,7 +323,7 @@ fn process(all: &mut Registry, stats: &ProcessStats) {
 }
 
 fn by_source<V>(meter: &Metrics, value: impl Fn(&SourceMetrics) -> V) -> Vec<(Labels, V)> {
-    meter.sources.iter().map(|source| (vec![("source", source.name.to_string())], value(source))).collect()
+    meter.sources().iter().map(|source| (vec![("source", source.name.to_string())], value(source))).collect()
 }
 
 fn counter(to: &mut Registry, name: &str, help: &str, value: u64) {

@@ -3,7 +3,7 @@
 
 use super::delivery_log::{DeliveryRecord, DeliveryVerdict, RecentDeliveries};
 use super::histogram::{Histogram, LONG_TIMES, SIZES, TIMES};
-use super::time_series::CounterSeries;
+use super::time_series::SourceSeries;
 use crate::decide::claim::MatchedBy;
 use crate::decide::event::{Event, EventState};
 use crate::decide::id::{Digest, EventId};
@@ -13,8 +13,8 @@ use crate::decide::time::{Duration, Timestamp};
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use tokio::sync::broadcast;
 
 /// The outcomes of an attempt, in the order of their counters.
@@ -72,6 +72,8 @@ pub enum SourceCounter {
 
 /// The number of counters before those of the source's own identities.
 const OWN: usize = 12;
+/// The name of the counter of all identities without their own.
+const OTHER: &str = "other";
 
 impl SourceCounter {
     /// Its index in the list of counters.
@@ -86,20 +88,22 @@ impl SourceCounter {
     }
 }
 
-/// The counters of one source.
+/// The counters of one source. They live on when the config is loaded again: what it has no more stays, and what is new
+/// comes after it.
 #[derive(Debug)]
 pub struct SourceMetrics {
     /// Its name.
     pub name: Arc<str>,
-    /// The names of its identities; the last counts all others, such as those of an older config.
-    pub same: Vec<String>,
-    pub(super) counts: Box<[AtomicU64]>,
+    counts: [AtomicU64; OWN],
+    same: RwLock<Arc<[Arc<IdentityCount>]>>,
     pub(super) last_at: AtomicI64,
     pub(super) conflicts: AtomicU64,
     /// Events published again because of a redelivery.
     pub(super) published_again: AtomicU64,
-    /// Questions to the registry, by result; `None` if it polls none.
-    pub(super) polls: Option<[AtomicU64; 4]>,
+    /// Questions to the registry, by result.
+    polls: [AtomicU64; 4],
+    /// Whether it polls one.
+    is_polled: AtomicBool,
     /// Missed deliveries that the sender was asked for.
     pub(super) asked_again: AtomicU64,
     /// When a catch-up last ended, in microseconds since 1970; 0: none has.
@@ -112,8 +116,16 @@ pub struct SourceMetrics {
     pub(super) ingest: Histogram<14>,
     /// From a delivery to its event's end as done.
     pub(super) done: Histogram<15>,
-    pub(super) routes: Vec<RouteMetrics>,
+    routes: RwLock<Arc<[Arc<RouteMetrics>]>>,
     remembered: RecentDeliveries,
+    pub(super) series: Mutex<SourceSeries>,
+}
+
+/// The counter of the duplicates that one identity matched.
+#[derive(Debug)]
+struct IdentityCount {
+    name: String,
+    count: AtomicU64,
 }
 
 /// The counters of one route.
@@ -127,7 +139,31 @@ pub(super) struct RouteMetrics {
 }
 
 impl SourceMetrics {
-    fn new(source: &Source) -> Self {
+    fn new(name: Arc<str>) -> Self {
+        Self {
+            name,
+            counts: Default::default(),
+            same: RwLock::default(),
+            last_at: AtomicI64::new(i64::MIN),
+            conflicts: AtomicU64::new(0),
+            published_again: AtomicU64::new(0),
+            polls: Default::default(),
+            is_polled: AtomicBool::new(false),
+            asked_again: AtomicU64::new(0),
+            caught_up_at: AtomicI64::new(0),
+            secrets: Default::default(),
+            waiting: AtomicU64::new(0),
+            running: AtomicU64::new(0),
+            ingest: Histogram::new(TIMES),
+            done: Histogram::new(LONG_TIMES),
+            routes: RwLock::default(),
+            remembered: RecentDeliveries::default(),
+            series: Mutex::default(),
+        }
+    }
+
+    /// Adds counters for the identities and routes of a source that it has none for.
+    fn configure(&self, source: &Source) {
         let word = |identity: &Identity| match identity {
             Identity::Delivery => MatchedBy::Delivery.word().to_owned(),
             Identity::Message => MatchedBy::Message.word().to_owned(),
@@ -140,39 +176,53 @@ impl SourceMetrics {
         };
         let mut same: Vec<_> = source.once.per.iter().map(word).collect();
         same.extend(source.once.change.as_ref().map(|_| MatchedBy::Change.word().to_owned()));
-        let routes = source.routes.iter().map(|route| route.name.clone()).collect();
-        let polls = matches!(source.intake, Intake::Poll { .. }).then(Default::default);
-        Self { polls, ..Self::of(source.name.clone(), same, routes) }
+        self.add_identities(same);
+        let names = source.routes.iter().map(|route| &route.name);
+        extend(
+            &self.routes,
+            names,
+            |known, name| known.name == **name,
+            |name| RouteMetrics { name: name.clone(), outcomes: Default::default(), took: Histogram::new(LONG_TIMES) },
+        );
+        self.is_polled.fetch_or(matches!(source.intake, Intake::Poll { .. }), Ordering::Relaxed);
     }
 
-    fn of(name: Arc<str>, mut same: Vec<String>, routes: Vec<Arc<str>>) -> Self {
-        same.push("other".into());
-        Self {
-            name,
-            counts: (0..OWN + same.len()).map(|_| AtomicU64::new(0)).collect(),
-            same,
-            last_at: AtomicI64::new(i64::MIN),
-            conflicts: AtomicU64::new(0),
-            published_again: AtomicU64::new(0),
-            polls: None,
-            asked_again: AtomicU64::new(0),
-            caught_up_at: AtomicI64::new(0),
-            secrets: Default::default(),
-            waiting: AtomicU64::new(0),
-            running: AtomicU64::new(0),
-            ingest: Histogram::new(TIMES),
-            done: Histogram::new(LONG_TIMES),
-            routes: routes
-                .into_iter()
-                .map(|name| RouteMetrics { name, outcomes: Default::default(), took: Histogram::new(LONG_TIMES) })
-                .collect(),
-            remembered: RecentDeliveries::default(),
-        }
+    /// Adds counters for these identities, and one for all others, such as those of an older config.
+    fn add_identities(&self, mut same: Vec<String>) {
+        same.push(OTHER.into());
+        let new = |name: String| IdentityCount { name, count: AtomicU64::new(0) };
+        extend(&self.same, same, |known, name| known.name == *name, new);
+    }
+
+    /// The names of its identities.
+    pub fn identities(&self) -> Vec<String> {
+        read(&self.same).iter().map(|one| one.name.clone()).collect()
+    }
+
+    pub(super) fn routes(&self) -> Arc<[Arc<RouteMetrics>]> {
+        read(&self.routes)
+    }
+
+    /// Questions to the registry, by result; `None` if it polls none.
+    #[cfg(feature = "node")]
+    pub(super) fn polls(&self) -> Option<&[AtomicU64; 4]> {
+        self.is_polled.load(Ordering::Relaxed).then_some(&self.polls)
     }
 
     /// The value of a counter.
     pub fn count(&self, count: SourceCounter) -> u64 {
-        self.counts.get(count.index()).map_or(0, |count| count.load(Ordering::Relaxed))
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        match count {
+            SourceCounter::Same(at) => read(&self.same).get(at).map_or(0, |one| load(&one.count)),
+            _ => self.counts.get(count.index()).map_or(0, load),
+        }
+    }
+
+    /// The values of all counters, by their index.
+    pub(super) fn counts(&self) -> Vec<u64> {
+        let same = read(&self.same);
+        let all = self.counts.iter().chain(same.iter().map(|one| &one.count));
+        all.map(|count| count.load(Ordering::Relaxed)).collect()
     }
 
     /// How many events reached each state on this node: waiting, running, done, dead.
@@ -197,6 +247,27 @@ impl SourceMetrics {
     pub fn last_at(&self) -> Option<Timestamp> {
         Some(Timestamp(self.last_at.load(Ordering::Relaxed))).filter(|at| at.0 != i64::MIN)
     }
+}
+
+fn read<T>(list: &RwLock<Arc<[T]>>) -> Arc<[T]> {
+    list.read().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// Adds what is new to a list whose places stay as they are.
+fn extend<T, N>(
+    list: &RwLock<Arc<[Arc<T>]>>,
+    wanted: impl IntoIterator<Item = N>,
+    is: impl Fn(&T, &N) -> bool,
+    new: impl Fn(N) -> T,
+) {
+    let mut list = list.write().unwrap_or_else(PoisonError::into_inner);
+    let mut all = list.to_vec();
+    for name in wanted {
+        if !all.iter().any(|known| is(known, &name)) {
+            all.push(Arc::new(new(name)));
+        }
+    }
+    *list = all.into();
 }
 
 /// A kind of store call.
@@ -230,12 +301,19 @@ impl StoreOp {
     }
 }
 
+/// The counters of the configured sources.
+#[derive(Debug, Default)]
+struct ConfiguredSources {
+    /// In the order of the config, and a last one for all others.
+    all: Arc<[Arc<SourceMetrics>]>,
+    by_name: HashMap<Arc<str>, Arc<SourceMetrics>>,
+    others: Option<Arc<SourceMetrics>>,
+}
+
 /// All counters of one node.
 #[derive(Debug)]
 pub struct Metrics {
-    /// Its sources, in the order of the config, and a last one for all others.
-    pub sources: Vec<SourceMetrics>,
-    by_name: HashMap<Arc<str>, usize>,
+    sources: RwLock<ConfiguredSources>,
     nowhere: RecentDeliveries,
     heard: broadcast::Sender<DeliveryRecord>,
     ids: Box<[AtomicU64]>,
@@ -248,8 +326,6 @@ pub struct Metrics {
     pub(super) admin_refused: [AtomicU64; 2],
     /// What the sweep has deleted.
     pub sweeps: SweepMetrics,
-    /// The counters over time.
-    pub series: CounterSeries,
 }
 
 impl Default for Metrics {
@@ -261,13 +337,8 @@ impl Default for Metrics {
 impl Metrics {
     /// The counters for these sources.
     pub fn new(sources: &[Arc<Source>]) -> Self {
-        let mut meters: Vec<_> = sources.iter().map(|source| SourceMetrics::new(source)).collect();
-        meters.push(SourceMetrics::of("".into(), Vec::new(), Vec::new()));
-        let by_name = meters.iter().enumerate().map(|(at, meter)| (meter.name.clone(), at)).collect();
-        Self {
-            series: CounterSeries::new(meters.len()),
-            sources: meters,
-            by_name,
+        let all = Self {
+            sources: RwLock::default(),
             nowhere: RecentDeliveries::default(),
             heard: broadcast::Sender::new(HEARD_MAX),
             ids: (0..IDS_REMEMBERED).map(|_| AtomicU64::new(0)).collect(),
@@ -279,16 +350,40 @@ impl Metrics {
             expired: AtomicU64::new(0),
             admin_refused: Default::default(),
             sweeps: SweepMetrics::default(),
-        }
+        };
+        all.configure(sources);
+        all
     }
 
-    /// The index of a source in [`Metrics::sources`].
-    pub fn place(&self, name: &str) -> usize {
-        self.by_name.get(name).copied().unwrap_or(self.sources.len() - 1)
+    /// Counts for these sources from now on. Those that were counted before keep their counts.
+    pub fn configure(&self, sources: &[Arc<Source>]) {
+        let mut known = self.sources.write().unwrap_or_else(PoisonError::into_inner);
+        let new = |name: &Arc<str>| Arc::new(SourceMetrics::new(name.clone()));
+        let one = |source: &Arc<Source>| {
+            let metrics = known.by_name.get(&source.name).cloned().unwrap_or_else(|| new(&source.name));
+            metrics.configure(source);
+            metrics
+        };
+        let configured: Vec<_> = sources.iter().map(one).collect();
+        let others = known.others.clone().unwrap_or_else(|| new(&"".into()));
+        others.add_identities(Vec::new());
+        *known = ConfiguredSources {
+            by_name: configured.iter().map(|source| (source.name.clone(), source.clone())).collect(),
+            all: configured.into_iter().chain([others.clone()]).collect(),
+            others: Some(others),
+        };
     }
 
-    fn source(&self, name: &str) -> &SourceMetrics {
-        &self.sources[self.place(name)]
+    /// Its sources, in the order of the config, and a last one for all others.
+    pub fn sources(&self) -> Arc<[Arc<SourceMetrics>]> {
+        self.sources.read().unwrap_or_else(PoisonError::into_inner).all.clone()
+    }
+
+    /// The counters of a source; those of all others, if it is not configured.
+    pub fn source(&self, name: &str) -> Arc<SourceMetrics> {
+        let sources = self.sources.read().unwrap_or_else(PoisonError::into_inner);
+        let source = sources.by_name.get(name).or(sources.others.as_ref());
+        source.expect("there are counters of all other sources").clone()
     }
 
     /// Counts a delivery verified with this secret.
@@ -333,9 +428,11 @@ impl Metrics {
 
     /// Counts a duplicate by the identity that matched.
     pub fn duplicate(&self, source: &str, same: &MatchedBy) {
-        let meter = self.source(source);
-        let at = meter.same.iter().position(|word| word == same.word()).unwrap_or(meter.same.len() - 1);
-        meter.add(SourceCounter::Same(at));
+        let all = read(&self.source(source).same);
+        let named = |name: &str| all.iter().find(|one| one.name == name);
+        if let Some(one) = named(same.word()).or_else(|| named(OTHER)) {
+            one.count.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Counts an event that a redelivery has published again.
@@ -345,9 +442,7 @@ impl Metrics {
 
     /// Counts a question to the registry that a source polls.
     pub fn polled(&self, source: &str, result: PollCounter) {
-        if let Some(polls) = &self.source(source).polls {
-            polls[result as usize].fetch_add(1, Ordering::Relaxed);
-        }
+        self.source(source).polls[result as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts a missed delivery that the sender was asked for.
@@ -375,7 +470,7 @@ impl Metrics {
     /// The last deliveries that made no event, newest first.
     pub fn last(&self) -> Vec<DeliveryRecord> {
         let mut all = self.nowhere.all();
-        all.extend(self.sources.iter().flat_map(|source| source.remembered.all()));
+        all.extend(self.sources().iter().flat_map(|source| source.remembered.all()));
         all.sort_by_key(|heard| std::cmp::Reverse(heard.at));
         all
     }
@@ -421,7 +516,7 @@ impl Metrics {
         let source = self.source(&event.source);
         let at = OUTCOMES.iter().position(|word| *word == outcome).unwrap_or(3);
         source.add(SourceCounter::Attempt(at));
-        if let Some(route) = source.routes.iter().find(|route| route.name == event.route) {
+        if let Some(route) = source.routes().iter().find(|route| route.name == event.route) {
             route.outcomes[at].fetch_add(1, Ordering::Relaxed);
             if let Some(took) = took {
                 route.took.add_time(took);
@@ -554,7 +649,7 @@ mod tests {
     fn an_id_with_another_body_is_counted_and_a_duplicate_is_not() {
         let meter = Metrics::default();
         let (one, other) = (Digest::of(b"one"), Digest::of(b"other"));
-        let conflicts = || meter.sources[0].conflicts.load(Ordering::Relaxed);
+        let conflicts = || meter.source("").conflicts.load(Ordering::Relaxed);
         for (id, body, expected) in [("a", one, 0), ("a", one, 0), ("b", other, 0), ("a", other, 1), ("a", other, 1)] {
             meter.check_id_conflict("s", id, &body);
             assert_eq!(conflicts(), expected);
@@ -569,8 +664,40 @@ mod tests {
         meter.delivery("gone", DeliveryVerdict::Accepted, at, || unreachable!("there is no listener"));
         assert_eq!(meter.last(), [DeliveryRecord::new(None, DeliveryVerdict::Stale, at)]);
         meter.duplicate("gone", &MatchedBy::Change);
-        let other = &meter.sources[0];
+        let other = meter.source("");
         assert_eq!((other.count(SourceCounter::Delivery(DeliveryVerdict::Stale)), other.last_at()), (1, Some(at)));
-        assert_eq!((&*other.same[0], other.count(SourceCounter::Same(0))), ("other", 1));
+        assert_eq!((&*other.identities(), other.count(SourceCounter::Same(0))), (&["other".to_owned()][..], 1));
+    }
+
+    fn source(name: &str, once: &str, route: &str) -> Source {
+        let route = Arc::new(crate::decide::source::Route { name: route.into(), ..Default::default() });
+        let per = if once == "body" { Identity::Body } else { Identity::Delivery };
+        let mut source = Source::new(name, crate::decide::verify::VerificationScheme::none());
+        (source.once.per, source.routes) = (vec![per], vec![route]);
+        source
+    }
+
+    #[test]
+    fn counters_live_on_when_their_source_is_configured_anew_and_end_with_it() {
+        let meter = Metrics::new(&[Arc::new(source("a", "delivery", "one"))]);
+        let accepted = |source: &str| {
+            let at = Timestamp(5);
+            let heard = || unreachable!("there is no listener");
+            meter.delivery(source, DeliveryVerdict::Accepted, at, heard);
+            meter.source(source).count(SourceCounter::Delivery(DeliveryVerdict::Accepted))
+        };
+        meter.duplicate("a", &MatchedBy::Delivery);
+        assert_eq!(accepted("a"), 1);
+        meter.configure(&[Arc::new(source("b", "body", "one")), Arc::new(source("a", "body", "two"))]);
+        meter.duplicate("a", &MatchedBy::Body);
+        let a = meter.source("a");
+        assert_eq!(a.identities(), ["delivery", "other", "body"]);
+        assert_eq!([0, 1, 2].map(|at| a.count(SourceCounter::Same(at))), [1, 0, 1]);
+        assert_eq!(a.routes().iter().map(|route| &*route.name).collect::<Vec<_>>(), ["one", "two"]);
+        assert_eq!((accepted("a"), accepted("b")), (2, 1));
+        meter.configure(&[Arc::new(source("a", "body", "two"))]);
+        assert_eq!((accepted("a"), accepted("b"), accepted("c")), (3, 1, 2), "what is not configured counts as one");
+        let names = meter.sources();
+        assert_eq!(names.iter().map(|source| &*source.name).collect::<Vec<_>>(), ["a", ""]);
     }
 }

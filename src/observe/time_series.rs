@@ -3,11 +3,10 @@
 //! Counting does not touch them: a task samples the counters every second, and adds what was counted since the last
 //! sample.
 
-use super::metrics::{Metrics, SourceCounter};
+use super::metrics::{Metrics, SourceCounter, SourceMetrics};
 use crate::decide::time::{Duration, Timestamp};
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 /// In microseconds.
 const MINUTE: i64 = 60_000_000;
@@ -18,43 +17,31 @@ const ALL_KEPT: i64 = 8 * 24 * 60;
 /// In minutes.
 const QUARTER: i64 = 15;
 
-/// The counts of one source in one interval.
-type CounterValues = Box<[u64]>;
+/// The counts of one source in one interval. A config that is loaded later may have more of them.
+type CounterValues = Vec<u64>;
 
-/// The time series of all sources.
-#[derive(Debug)]
-pub struct CounterSeries(Mutex<Vec<SourceSeries>>);
-
+/// The time series of one source.
 #[derive(Debug, Default)]
-struct SourceSeries {
+pub(super) struct SourceSeries {
     /// The counts at the last sample.
     seen: Vec<u64>,
     /// By the first minute of the interval.
     points: BTreeMap<i64, CounterValues>,
 }
 
-impl CounterSeries {
-    pub(super) fn new(sources: usize) -> Self {
-        Self(Mutex::new((0..sources).map(|_| SourceSeries::default()).collect()))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<SourceSeries>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Metrics {
     /// Adds what was counted since the last sample.
     pub fn sample(&self, now: Timestamp) {
         let minute = now.0.div_euclid(MINUTE);
-        for (of, source) in self.series.lock().iter_mut().zip(&self.sources) {
-            of.seen.resize(source.counts.len(), 0);
-            for (place, (seen, count)) in of.seen.iter_mut().zip(&source.counts).enumerate() {
-                let now = count.load(Ordering::Relaxed);
-                let more = now - *seen;
+        for source in &*self.sources() {
+            let mut series = source.series.lock().unwrap_or_else(PoisonError::into_inner);
+            let (of, counts) = (&mut *series, source.counts());
+            of.seen.resize(counts.len().max(of.seen.len()), 0);
+            for (place, (seen, now)) in of.seen.iter_mut().zip(counts).enumerate() {
+                let more = now.saturating_sub(*seen);
                 if more > 0 {
                     *seen = now;
-                    add(&mut of.points, minute, source.counts.len(), place, more);
+                    add(&mut of.points, minute, place, more);
                 }
             }
             downsample(&mut of.points, minute);
@@ -63,17 +50,19 @@ impl Metrics {
 
     /// Adds events from before this node started.
     pub fn backfill(&self, source: &str, count: SourceCounter, at: Timestamp) {
-        let place = self.place(source);
-        let len = self.sources[place].counts.len();
-        add(&mut self.series.lock()[place].points, at.0.div_euclid(MINUTE), len, count.index(), 1);
+        let source = self.source(source);
+        let mut series = source.series.lock().unwrap_or_else(PoisonError::into_inner);
+        add(&mut series.points, at.0.div_euclid(MINUTE), count.index(), 1);
     }
+}
 
-    /// The counts of a source over time: the sums of `points` intervals from `from`, each `step` long.
-    pub fn counted(&self, source: usize, from: Timestamp, step: Duration, points: usize) -> Vec<Vec<u64>> {
+impl SourceMetrics {
+    /// Its counts over time: the sums of `points` intervals from `from`, each `step` long.
+    pub fn counted(&self, from: Timestamp, step: Duration, points: usize) -> Vec<Vec<u64>> {
         let step = i64::try_from(step.as_micros()).unwrap_or(i64::MAX).max(1);
-        let len = self.sources[source].counts.len();
-        let mut all = vec![vec![0; len]; points];
-        for (minute, counts) in self.series.lock()[source].points.range(from.0.div_euclid(MINUTE)..) {
+        let mut all = vec![vec![0; self.counts().len()]; points];
+        let series = self.series.lock().unwrap_or_else(PoisonError::into_inner);
+        for (minute, counts) in series.points.range(from.0.div_euclid(MINUTE)..) {
             let at = usize::try_from((minute * MINUTE - from.0).div_euclid(step)).unwrap_or(0);
             if let Some(sums) = all.get_mut(at) {
                 sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
@@ -83,11 +72,10 @@ impl Metrics {
     }
 }
 
-fn add(points: &mut BTreeMap<i64, CounterValues>, minute: i64, len: usize, place: usize, more: u64) {
-    let counts = points.entry(minute).or_insert_with(|| vec![0; len].into());
-    if let Some(count) = counts.get_mut(place) {
-        *count += more;
-    }
+fn add(points: &mut BTreeMap<i64, CounterValues>, minute: i64, place: usize, more: u64) {
+    let counts = points.entry(minute).or_default();
+    counts.resize(counts.len().max(place + 1), 0);
+    counts[place] += more;
 }
 
 /// Merges old minutes into quarters of an hour, and drops points that are too old to be shown.
@@ -99,7 +87,7 @@ fn downsample(points: &mut BTreeMap<i64, CounterValues>, now: i64) {
     for minute in old.collect::<Vec<_>>() {
         let Some(counts) = points.remove(&minute) else { continue };
         for (place, count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
-            add(points, minute - minute.rem_euclid(QUARTER), counts.len(), place, *count);
+            add(points, minute - minute.rem_euclid(QUARTER), place, *count);
         }
     }
 }
@@ -114,7 +102,7 @@ mod tests {
     }
 
     fn sums(meter: &Metrics, from: i64, step: u64, points: usize) -> Vec<u64> {
-        let counted = meter.counted(0, minutes(from), Duration::from_mins(step), points);
+        let counted = meter.source("").counted(minutes(from), Duration::from_mins(step), points);
         counted.iter().map(|point| point[SourceCounter::Delivery(DeliveryVerdict::Accepted).index()]).collect()
     }
 
@@ -143,6 +131,6 @@ mod tests {
         meter.backfill("", SourceCounter::Delivery(DeliveryVerdict::Accepted), minutes(60));
         meter.sample(minutes(61));
         assert_eq!(sums(&meter, 60, 1, 2), [1, 0]);
-        assert_eq!(meter.sources[0].count(SourceCounter::Delivery(DeliveryVerdict::Accepted)), 0);
+        assert_eq!(meter.source("").count(SourceCounter::Delivery(DeliveryVerdict::Accepted)), 0);
     }
 }

@@ -257,6 +257,8 @@ pub trait Store: StoreBackend {
 /// How to check whether a store can be written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WriteProbe {
+    /// By asking only whether its writer in this process answers; never over the network.
+    Alive,
     /// By reading, where that is enough and cheap.
     Look,
     /// By writing as much as a body of usual size takes, then undoing it. Used after a write has failed.

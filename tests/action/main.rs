@@ -20,7 +20,7 @@ use hookonce::internals::action::plan::{
     ActionPlan, CommandBlock, CommandLine, FieldTemplate, FieldTemplatePart, OutputDestination, WorkingDir,
 };
 use hookonce::internals::action::{
-    Action, ActionEnvironment, Attempt, AttemptOutput, GuardProgram, Lease, NodeEnvVars, OutputChunk,
+    Action, ActionEnvironment, Attempt, AttemptOutput, CircuitBreakers, GuardProgram, Lease, NodeEnvVars, OutputChunk,
     SharedSucceededBlocks, boottime, build_action,
 };
 use std::collections::BTreeSet;
@@ -164,6 +164,7 @@ fn environment(vars: &[(&str, &str)], secrets: &[&str]) -> ActionEnvironment {
         guard: GuardProgram(GUARD.into()),
         servers: hookonce::internals::action::NatsConnections::default(),
         resolver: DnsResolver::default(),
+        circuits: CircuitBreakers::default(),
     }
 }
 

@@ -313,13 +313,13 @@ impl Desk {
         let lane = self.dispatcher.lane("source", "1").unwrap();
         let mut new = one.made(self.store.now());
         let permit = match lane.route.in_doubt {
-            InDoubtPolicy::Retry | InDoubtPolicy::Never => self.dispatcher.free_spot(lane, 0),
+            InDoubtPolicy::Retry | InDoubtPolicy::Never => self.dispatcher.free_spot(&lane, 0),
             InDoubtPolicy::Hold => None,
         };
         if permit.is_some() {
             new.event.start_at_claim(lane.route.lease, self.dispatcher.node().clone(), ActionKind::Run);
         }
-        let to_run = permit.map(|permit| (permit, Some(new.payload.clone())));
+        let to_run = permit.map(|permit| (lane.clone(), permit, Some(new.payload.clone())));
         let (dispatcher, sent) = (self.dispatcher.clone(), hookonce::internals::action::boottime());
         self.batch.claim(Arc::new(new), Box::new(move |event| dispatcher.adopt(event, to_run, sent))).await
     }

@@ -29,13 +29,15 @@ mod node_crash;
 mod notifications;
 mod receiver;
 mod rejections;
+mod reload;
 mod retention;
 mod rollback;
 mod secret_path;
 #[path = "../support/seed.rs"]
 mod seed;
 mod sender_responses;
-mod sighup;
+mod service_manager;
+
 mod start_time;
 mod startup_config;
 mod store_unavailable;

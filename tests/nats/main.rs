@@ -18,6 +18,7 @@ mod publish;
 #[cfg(feature = "redis")]
 #[path = "../support/redis.rs"]
 mod redis;
+mod reload;
 mod republish;
 mod server;
 mod server_versions;

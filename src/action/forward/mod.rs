@@ -14,6 +14,7 @@
 //!
 //! The circuit breaker (`decide::circuit_breaker`) pauses a receiver that fails several times in a row. It is not
 //! checked here: the dispatcher asks [`Action::ready`] before it starts an attempt, so that no attempt is wasted.
+pub(crate) mod circuits;
 pub(crate) mod ip_filter;
 pub(crate) mod receiver_response;
 pub(crate) mod request;
@@ -21,9 +22,11 @@ pub(crate) mod url_template;
 
 use super::plan::{ReceiverPlan, UNKNOWN_URL};
 use crate::decide::error_message::ErrorMessage;
-use ip_filter::{DnsResolver, ForbiddenAddressError};
+use ip_filter::ForbiddenAddressError;
 
-use super::{Action, ActionBuildError, ActionFuture, Attempt, CircuitAdmission, LiveCheck, failed_check};
+use super::{
+    Action, ActionBuildError, ActionEnvironment, ActionFuture, Attempt, CircuitAdmission, LiveCheck, failed_check,
+};
 use crate::decide::action_kind::ActionKind;
 use crate::decide::circuit_breaker::{CircuitBreaker, CircuitTransition, ReceiverHealth};
 use crate::decide::event::Outcome;
@@ -65,7 +68,7 @@ pub(super) struct ReceiverClient {
     client: Client,
     signs: Option<VerificationScheme>,
     /// `None`: a field chooses the host, so one event's failure says nothing about another's receiver.
-    breaker: Option<Mutex<CircuitBreaker>>,
+    breaker: Option<Arc<Mutex<CircuitBreaker>>>,
 }
 
 /// The result of a request.
@@ -75,8 +78,8 @@ struct ForwardResult {
 }
 
 impl ForwardAction {
-    pub(super) fn new(receivers: Vec<ReceiverPlan>, resolver: &DnsResolver) -> Result<Self, ActionBuildError> {
-        let to = |receiver| ReceiverClient::new(receiver, resolver);
+    pub(super) fn new(receivers: Vec<ReceiverPlan>, environment: &ActionEnvironment) -> Result<Self, ActionBuildError> {
+        let to = |receiver| ReceiverClient::new(receiver, environment);
         Ok(Self { receivers: receivers.into_iter().map(to).collect::<Result<_, _>>()? })
     }
 
@@ -126,13 +129,14 @@ impl Action for ForwardAction {
 }
 
 impl ReceiverClient {
-    pub(super) fn new(receiver: ReceiverPlan, resolver: &DnsResolver) -> Result<Self, ActionBuildError> {
+    pub(super) fn new(receiver: ReceiverPlan, environment: &ActionEnvironment) -> Result<Self, ActionBuildError> {
         let cannot = |why: String| ErrorMessage::from(format!("cannot forward by HTTP: {why}"));
-        let client = request::client(&receiver, resolver);
+        let client = request::client(&receiver, &environment.resolver);
         let client = client.map_err(|error| ActionBuildError(cannot(root_cause(&error)).caused_by(error)))?;
         let signs = receiver.sign.as_ref().map(request::signing).transpose();
         let signs = signs.map_err(|why| ActionBuildError(cannot(why)))?;
-        let breaker = (!url_template::names_host(&receiver.url)).then(Mutex::default);
+        let breaker = || environment.circuits.breaker(&receiver.url.to_string());
+        let breaker = (!url_template::names_host(&receiver.url)).then(breaker);
         Ok(Self { template: RequestTemplate::of(&receiver), receiver, client, signs, breaker })
     }
 

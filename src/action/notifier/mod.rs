@@ -145,8 +145,7 @@ pub(crate) fn build_notifier(
     plan: NotifierPlan,
     environment: &ActionEnvironment,
 ) -> Result<Arc<dyn Action>, ActionBuildError> {
-    let forward =
-        |receivers| Ok::<_, ActionBuildError>(Arc::new(ForwardAction::new(receivers, &environment.resolver)?));
+    let forward = |receivers| Ok::<_, ActionBuildError>(Arc::new(ForwardAction::new(receivers, environment)?));
     let (form, inner): (MessageForm, Arc<dyn Action>) = match plan {
         NotifierPlan::Run(blocks) => return Ok(Arc::new(RunAction::new(blocks, environment.clone()))),
         NotifierPlan::Forward(to) => return Ok(forward(vec![to])?),

@@ -13,7 +13,7 @@ use async_nats::{Client, ConnectOptions, Event, ServerAddr};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::net::TcpStream;
 use tokio::sync::{OnceCell, watch};
 use tokio::time::timeout;
@@ -30,9 +30,9 @@ const PING_EVERY: Duration = Duration::from_secs(20);
 /// Capacity of a subscription: more messages than one pull ever requests.
 const SUBSCRIPTION_MAX: usize = 4096;
 
-/// Every connection of this node.
+/// Every connection of this node that something uses: one that nothing uses any more is closed.
 #[derive(Clone, Default)]
-pub struct NatsConnections(Arc<Mutex<HashMap<NatsServer, Arc<NatsConnection>>>>);
+pub struct NatsConnections(Arc<Mutex<HashMap<NatsServer, Weak<NatsConnection>>>>);
 
 impl fmt::Debug for NatsConnections {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -45,8 +45,9 @@ impl NatsConnections {
     /// The shared connection to this server; does not connect yet.
     pub fn connection(&self, plan: &NatsServer) -> Result<Arc<NatsConnection>, ActionBuildError> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = all.get(plan) {
-            return Ok(known.clone());
+        all.retain(|_, connection| connection.strong_count() > 0);
+        if let Some(known) = all.get(plan).and_then(Weak::upgrade) {
+            return Ok(known);
         }
         options(plan).map_err(|why| ActionBuildError(why.into()))?;
         addresses(plan).map_err(|why| ActionBuildError(why.into()))?;
@@ -58,7 +59,7 @@ impl NatsConnections {
             trouble: Arc::default(),
             told: AtomicBool::new(false),
         });
-        all.insert(plan.clone(), made.clone());
+        all.insert(plan.clone(), Arc::downgrade(&made));
         Ok(made)
     }
 }

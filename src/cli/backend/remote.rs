@@ -314,6 +314,16 @@ impl AdminClient {
         }
     }
 
+    /// Has the node read its config again: its answer, or `Err` with its refusal.
+    pub(crate) async fn reload(&self) -> Result<Result<Value, Value>, CommandError> {
+        let heard = self.request(Method::POST, self.url(&["api", "reload"])).await?;
+        match heard.status {
+            StatusCode::OK => Ok(Ok(heard.body)),
+            StatusCode::CONFLICT | StatusCode::UNPROCESSABLE_ENTITY => Ok(Err(heard.body)),
+            _ => Err(self.error_for(&heard)),
+        }
+    }
+
     async fn post_command(&self, method: Method, path: &[&str], name: &str) -> Result<CommandOutcome, CommandError> {
         let heard = self.request(method, self.url(path)).await?;
         self.command_outcome(heard, name)

@@ -33,9 +33,8 @@ const LEFT_AFTER: Duration = Duration::from_secs(10);
 
 impl Dispatcher {
     pub(super) async fn attempt(self, held: LeasedEvent) {
-        let LeasedEvent { mut event, payload, sent, known, mut spot } = held;
+        let LeasedEvent { mut event, lane, payload, sent, known, mut spot } = held;
         let part = event.part;
-        let Some(lane) = self.lane(&event.source, &event.route).cloned() else { return };
         let lease = Arc::new(Lease::until(deadline(sent, lane.route.lease)));
         // Two starts of one event whose responses were both lost look alike: only one of them acts.
         let Some(at_it) = RunningGuard::begin(&self, &event, known, &lease) else { return };
@@ -48,7 +47,10 @@ impl Dispatcher {
         }
         Box::pin(self.act_and_settle(&lane, event, payload, &lease, &mut spot)).await;
         drop((at_it, spot));
-        lane.queue_of(part).attempt_ended();
+        // Its queue may be another one since it began.
+        if let Some(lane) = self.lane(&lane.source.name, &lane.route.name) {
+            lane.queue_of(part).attempt_ended();
+        }
     }
 
     async fn act_and_settle(
@@ -63,19 +65,19 @@ impl Dispatcher {
             Some(payload) => payload,
             None => match self.fetch(&event, lease).await {
                 Some(payload) => payload,
-                None => return self.abandon(&event, lease).await,
+                None => return self.abandon(lane, &event, lease).await,
             },
         };
         let (payload, body) = match payload {
             StoredValue::Whole(payload) => (payload, RollbackBody::Kept),
             StoredValue::Forgotten if event.is_rollback() => (Payload::default(), RollbackBody::Forgotten),
-            StoredValue::Forgotten | StoredValue::Damaged => return self.finish(&event, EventStep::Damage).await,
+            StoredValue::Forgotten | StoredValue::Damaged => return self.finish(lane, &event, EventStep::Damage).await,
         };
         if event.immutable_digest() != event.digest {
-            return self.finish(&event, EventStep::Damage).await;
+            return self.finish(lane, &event, EventStep::Damage).await;
         }
         if self.0.stopping.is_cancelled() || lease.term().over().is_some() {
-            return self.abandon(&event, lease).await;
+            return self.abandon(lane, &event, lease).await;
         }
         let mut span = self.span(&event, &payload);
         let started_at = self.0.store.now();
@@ -210,12 +212,12 @@ impl Dispatcher {
     }
 
     /// Abandons an attempt that has not begun, or whose statement has not run: nothing has happened.
-    pub(super) async fn abandon(&self, event: &Event, lease: &Lease) {
+    pub(super) async fn abandon(&self, lane: &Lane, event: &Event, lease: &Lease) {
         let step = match lease.term().call {
             LeaseSignal::CallOff => EventStep::Cancel,
             LeaseSignal::GoOn | LeaseSignal::Stop => EventStep::HandBack,
         };
-        self.finish(event, step).await;
+        self.finish(lane, event, step).await;
     }
 
     /// Writes the outcome of this attempt.
@@ -224,8 +226,7 @@ impl Dispatcher {
     }
 
     /// Writes a step that ends this attempt before it began.
-    pub(super) async fn finish(&self, event: &Event, step: EventStep) {
-        let Some(lane) = self.lane(&event.source, &event.route) else { return };
+    pub(super) async fn finish(&self, lane: &Lane, event: &Event, step: EventStep) {
         let now = self.0.store.now();
         self.write_until_taken(event, |event| event.transition(step.clone(), &lane.route, now).ok()).await;
     }
@@ -264,7 +265,7 @@ impl Dispatcher {
                 let is_written = stands.is_none_or(|stands| stands.revision != event.revision);
                 if is_written {
                     // What the write has made due is not known here.
-                    self.lanes().for_each(|lane| lane.wake_all());
+                    self.wake_lanes();
                 }
                 is_written
             }
@@ -384,7 +385,7 @@ impl Dispatcher {
             let leased = self.leased(lane, Attempt { event: &event, ..attempt }, waits).await;
             let Some((stands, place)) = leased else { return };
             event = stands;
-            let Some(place) = place.flatten() else { return self.abandon(&event, attempt.lease).await };
+            let Some(place) = place.flatten() else { return self.abandon(lane, &event, attempt.lease).await };
             let Some(effected) = self.run_statement(lane, attempt, &mut event, &mut end, &effect, place).await else {
                 return;
             };
@@ -430,7 +431,7 @@ impl Dispatcher {
             }
             if lease.term().over().is_some() {
                 drop(place);
-                self.abandon(event, lease).await;
+                self.abandon(lane, event, lease).await;
                 return None;
             }
             end.tried.ended_at = self.0.store.now();

@@ -136,7 +136,7 @@ impl Dispatcher {
             Some(Ok(digest)) => digest,
             Some(Err(error)) => return Some(Err(Box::new((event, error.outcome())))),
             None => {
-                self.abandon(&event, attempt.lease).await;
+                self.abandon(lane, &event, attempt.lease).await;
                 return None;
             }
         };
@@ -193,7 +193,7 @@ impl Dispatcher {
                     return None;
                 }
                 None if at_failure == AtStoreFailure::Abandon && lease.term().over().is_some() => {
-                    self.abandon(&event, lease).await;
+                    self.abandon(lane, &event, lease).await;
                     return None;
                 }
                 None => tokio::time::sleep(ASK_AGAIN).await,

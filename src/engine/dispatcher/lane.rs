@@ -1,6 +1,7 @@
 //! A lane runs the events of one route. It has one queue per receiver, so that a slow or unreachable receiver delays no
 //! other.
 
+use super::lane_table::QueuePermits;
 use crate::action::health_check::HealthCheck;
 use crate::action::{Action, CircuitAdmission};
 use crate::decide::action_kind::ActionKind;
@@ -122,6 +123,14 @@ impl Lane {
         };
         let queues = (0..parts).map(queue).collect();
         Self { source, route, action, lookup: None, health: None, queues }
+    }
+
+    /// Takes the permits of these names: attempts that began under an earlier config count.
+    pub(super) fn share_permits(&mut self, all: &mut QueuePermits) {
+        for queue in &mut self.queues {
+            let at_once = usize::try_from(queue.at_once).unwrap_or(usize::MAX);
+            queue.permits = all.resized(&self.source.name, &self.route.name, queue.part, at_once);
+        }
     }
 
     /// The same lane, which asks a registry before its action begins.

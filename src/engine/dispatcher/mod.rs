@@ -10,11 +10,13 @@
 pub(crate) mod attempt;
 pub(crate) mod deploy;
 pub(crate) mod lane;
+pub(crate) mod lane_table;
 pub(crate) mod output_sharing;
 pub(crate) mod reaper;
 pub(crate) mod start_due;
 
 pub use lane::Lane;
+pub(crate) use lane_table::LaneTable;
 
 use crate::action::{AttemptOutput, BootInstant, Lease, OutputChunk, boottime};
 use crate::decide::claim::Payload;
@@ -36,11 +38,13 @@ use crate::store::{
     AdvanceResult, ChangeHint, RetentionPolicies, SqlOutcome, SqlPermit, Store, StoreError, StoredValue,
 };
 use lane::{AttemptPermit, ReceiverQueue};
+use lane_table::QueuePermits;
 use output_sharing::SharedEvents;
 use start_due::{BacklogHint, HELD_ELSEWHERE, STARTS_WITHOUT_LOOK, UnconfirmedStart};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{OwnedSemaphorePermit, broadcast};
 use tokio_util::sync::CancellationToken;
@@ -59,9 +63,11 @@ struct DispatcherState {
     batch: Batcher,
     metrics: Arc<Metrics>,
     node: NodeId,
-    /// By source, then by route: looked up for every delivery, without allocating a pair of names.
-    lanes: HashMap<Arc<str>, HashMap<Arc<str>, Arc<Lane>>>,
-    keeps: Arc<RetentionPolicies>,
+    /// The lanes as they are configured now.
+    lanes: RwLock<Arc<LaneTable>>,
+    permits: Mutex<QueuePermits>,
+    /// Whether this node starts events.
+    is_running: AtomicBool,
     news: broadcast::Sender<Event>,
     ends: CompletionWaiters<Arc<WrittenEnd>>,
     output: broadcast::Sender<OutputChunk>,
@@ -93,6 +99,8 @@ impl DispatcherState {
 pub(crate) struct LeasedEvent {
     /// Running, by this node.
     event: Event,
+    /// How it runs: as its route was configured when it started.
+    lane: Arc<Lane>,
     /// Its payload, where this node still has it.
     payload: Option<StoredValue<Payload>>,
     /// When the write that started it was first sent: the lease counts from then.
@@ -128,8 +136,8 @@ const NEWS_MAX: usize = 4096;
 impl Dispatcher {
     /// The number of receivers of each route whose circuit is open, by the names of the source and the route.
     pub(crate) fn open_circuits(&self) -> Vec<(Arc<str>, Arc<str>, u64)> {
-        let lanes = self.0.lanes.values().flat_map(HashMap::values);
-        let open = lanes.filter_map(|lane| {
+        let lanes = self.lanes();
+        let open = lanes.all().filter_map(|lane| {
             let open = lane.action.as_ref()?.open_circuits() as u64;
             Some((lane.source.name.clone(), lane.route.name.clone(), open))
         });
@@ -141,18 +149,16 @@ impl Dispatcher {
     /// A dispatcher for these lanes, with a new node name.
     pub fn new(store: Arc<dyn Store>, batch: Batcher, lanes: Vec<Lane>, metrics: Arc<Metrics>) -> Self {
         let node = NodeId(uuid::Uuid::now_v7().simple().to_string()[20..].into());
-        let keeps = Arc::new(RetentionPolicies::of_sources(lanes.iter().map(|lane| &*lane.source)));
-        let mut by_name: HashMap<_, HashMap<_, _>> = HashMap::new();
-        for lane in lanes {
-            by_name.entry(lane.source.name.clone()).or_default().insert(lane.route.name.clone(), Arc::new(lane));
-        }
+        let (mut permits, stopping) = (QueuePermits::default(), CancellationToken::new());
+        let lanes = Arc::new(LaneTable::new(lanes, &mut permits, &stopping));
         Self(Arc::new(DispatcherState {
             store,
             batch,
             metrics,
             node,
-            lanes: by_name,
-            keeps,
+            lanes: RwLock::new(lanes),
+            permits: Mutex::new(permits),
+            is_running: AtomicBool::new(false),
             news: broadcast::Sender::new(NEWS_MAX),
             ends: CompletionWaiters::default(),
             output: broadcast::Sender::new(limits::OUTPUT_BEHIND_MAX),
@@ -160,23 +166,46 @@ impl Dispatcher {
             unsure_starts: Mutex::default(),
             writing: Mutex::default(),
             shared: SharedEvents::default(),
-            stopping: CancellationToken::new(),
+            stopping,
             tasks: TaskTracker::new(),
         }))
     }
 
     /// Starts polling for work.
     pub fn run(&self) {
-        for lane in self.lanes() {
-            for queue in 0..lane.queues() {
-                self.0.tasks.spawn(self.clone().run_queue(lane.clone(), queue));
-            }
-        }
+        self.0.is_running.store(true, Ordering::SeqCst);
+        self.run_queues(&self.lanes());
         if let Some(hints) = self.0.store.hints() {
             self.0.tasks.spawn(self.clone().listen(hints));
         }
         self.0.tasks.spawn(self.clone().run_reaper());
         self.0.tasks.spawn(self.clone().sweep());
+    }
+
+    fn run_queues(&self, table: &LaneTable) {
+        for lane in table.all() {
+            for queue in 0..lane.queues() {
+                let loops = self.clone().run_queue(lane.clone(), queue, table.retired.clone());
+                self.0.tasks.spawn(table.queues.track_future(loops));
+            }
+        }
+        table.queues.close();
+    }
+
+    /// Replaces the lanes: from now on, events start as these say. What is running goes on as it began. Returns when the
+    /// queues of the former lanes start nothing more, or after a moment if the store does not respond.
+    pub(crate) async fn reconfigure(&self, lanes: Vec<Lane>) {
+        let former = {
+            let mut permits = self.0.permits.lock().unwrap_or_else(PoisonError::into_inner);
+            let table = Arc::new(LaneTable::new(lanes, &mut permits, &self.0.stopping));
+            let mut lanes = self.0.lanes.write().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *lanes, table)
+        };
+        former.retired.cancel();
+        if self.0.is_running.load(Ordering::SeqCst) {
+            tokio::time::timeout(RETIRE_TIME, former.queues.wait()).await.unwrap_or_default();
+            self.run_queues(&self.lanes());
+        }
     }
 
     /// Starts watching the clocks: also on a node that runs no events.
@@ -191,16 +220,21 @@ impl Dispatcher {
 
     /// The retention of its sources, as configured.
     pub fn keeps(&self) -> Arc<RetentionPolicies> {
-        self.0.keeps.clone()
+        self.lanes().keeps.clone()
     }
 
-    /// The lane of this route.
-    pub fn lane(&self, source: &str, route: &str) -> Option<&Arc<Lane>> {
-        self.0.lanes.get(source)?.get(route)
+    /// The lane of this route, as it is configured now.
+    pub fn lane(&self, source: &str, route: &str) -> Option<Arc<Lane>> {
+        self.lanes().lane(source, route).cloned()
     }
 
-    fn lanes(&self) -> impl Iterator<Item = &Arc<Lane>> {
-        self.0.lanes.values().flat_map(HashMap::values)
+    /// The lanes, as they are configured now.
+    pub(crate) fn lanes(&self) -> Arc<LaneTable> {
+        self.0.lanes.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn wake_lanes(&self) {
+        self.lanes().all().for_each(|lane| lane.wake_all());
     }
 
     /// State changes, as they are written.
@@ -230,14 +264,15 @@ impl Dispatcher {
         if self.0.stopping.is_cancelled() { None } else { lane.free_spot(part) }
     }
 
-    /// Takes over a new event that was just committed: runs it with this permit if it was claimed as running by this
-    /// node and is still as it was claimed.
-    pub fn adopt(&self, event: &Event, to_run: Option<(AttemptPermit, Option<Payload>)>, sent: BootInstant) {
+    /// Takes over a new event that was just committed: runs it with this permit of this lane if it was claimed as
+    /// running by this node and is still as it was claimed.
+    pub fn adopt(&self, event: &Event, to_run: Option<(Arc<Lane>, AttemptPermit, Option<Payload>)>, sent: BootInstant) {
         self.publish_state(event, StateDetails::default());
         match to_run {
-            Some((spot, payload)) if event.revision.0 == 1 && event.is_running_on(&self.0.node) => {
+            Some((lane, spot, payload)) if event.revision.0 == 1 && event.is_running_on(&self.0.node) => {
                 let payload = payload.map(StoredValue::Whole);
-                self.act(LeasedEvent { event: event.clone(), payload, sent, known: StartEvidence::Answered, spot });
+                let known = StartEvidence::Answered;
+                self.act(LeasedEvent { event: event.clone(), lane, payload, sent, known, spot });
             }
             _ => self.wake(event),
         }
@@ -252,7 +287,8 @@ impl Dispatcher {
         let now = self.0.store.now();
         // While its route is gone, it is unknown whether the event may act twice: a doubt is left to an operator.
         let gone = Route { in_doubt: InDoubtPolicy::Hold, ..Route::default() };
-        let route = self.lane(&event.source, &event.route).map_or(&gone, |lane| &lane.route);
+        let lane = self.lane(&event.source, &event.route);
+        let route = lane.as_ref().map_or(&gone, |lane| &lane.route);
         let why = match step {
             EventStep::Suspend { .. } => format!("route gone: {}", event.route),
             _ => String::new(),
@@ -354,7 +390,7 @@ impl Dispatcher {
             told.for_each(|lane| lane.wake_all());
         }
         if event.group.is_some() && !event.wants_slot() {
-            self.lanes().for_each(|lane| lane.wake_all());
+            self.wake_lanes();
         } else if let (EventState::Waiting { .. }, Some(lane)) = (&event.state, self.lane(&event.source, &event.route))
         {
             lane.queue_of(event.part).wake.notify_one();
@@ -393,17 +429,17 @@ impl Dispatcher {
                 }
                 Ok(ChangeHint::Watched(event)) => self.share_output(event),
                 Ok(ChangeHint::Ended(_)) => {}
-                Ok(ChangeHint::Missed) | Err(RecvError::Lagged(_)) => self.lanes().for_each(|lane| lane.wake_all()),
+                Ok(ChangeHint::Missed) | Err(RecvError::Lagged(_)) => self.wake_lanes(),
                 Err(RecvError::Closed) => return,
             }
         }
     }
 
-    /// The loop of one queue: starts what is due while there are permits.
-    async fn run_queue(self, lane: Arc<Lane>, queue: usize) {
+    /// The loop of one queue: starts what is due while there are permits, until the lane is retired.
+    async fn run_queue(self, lane: Arc<Lane>, queue: usize, retired: CancellationToken) {
         let queue = lane.queue(queue);
         let (mut more, mut sure, mut took) = (false, 0, Duration::ZERO);
-        while let Some(permit) = self.0.stopping.run_until_cancelled(queue.permits.clone().acquire_owned()).await {
+        while let Some(permit) = retired.run_until_cancelled(queue.permits.clone().acquire_owned()).await {
             let Ok(permit) = permit else { return };
             if more {
                 queue.wait_for_permits(took).await;
@@ -426,7 +462,7 @@ impl Dispatcher {
                     () = tokio::time::sleep(next) => {}
                 }
             };
-            if self.0.stopping.run_until_cancelled(rest).await.is_none() {
+            if retired.run_until_cancelled(rest).await.is_none() {
                 return;
             }
         }
@@ -435,7 +471,7 @@ impl Dispatcher {
     /// Starts what is due in a queue, as far as permits and its receiver's health allow. Returns how long to rest.
     async fn start_due(
         &self,
-        lane: &Lane,
+        lane: &Arc<Lane>,
         queue: &ReceiverQueue,
         first: OwnedSemaphorePermit,
     ) -> (Duration, BacklogHint) {
@@ -476,7 +512,7 @@ impl Dispatcher {
                 Ok(spot) if event.part == queue.part && event.start_alone(start, &lane.route, now).is_some() => {
                     spots.push(spot);
                 }
-                Ok(spot) => drop(self.0.tasks.spawn(self.clone().start(event, start.clone(), spot))),
+                Ok(spot) => drop(self.0.tasks.spawn(self.clone().start(lane.clone(), event, start.clone(), spot))),
                 Err(rest) => {
                     (pause, has_all) = (rest, false);
                     break;
@@ -502,11 +538,11 @@ impl Dispatcher {
         }
     }
 
-    async fn start(self, event: Event, step: EventStep, spot: AttemptPermit) {
+    async fn start(self, lane: Arc<Lane>, event: Event, step: EventStep, spot: AttemptPermit) {
         let sent = boottime();
         let started = self.begin(&event, step, false).await;
         if let Some((event, known)) = started.filter(|(event, _)| event.is_running_on(&self.0.node)) {
-            self.attempt(LeasedEvent { event, payload: None, sent, known, spot }).await;
+            self.attempt(LeasedEvent { event, lane, payload: None, sent, known, spot }).await;
         }
     }
 
@@ -596,6 +632,9 @@ impl Dispatcher {
         self.0.running().range(all_of(id)).next().is_some()
     }
 }
+
+/// How long the queues of replaced lanes may take to end a write to the store.
+const RETIRE_TIME: Duration = Duration::from_secs(5);
 
 /// How long ended attempts may take to be settled.
 const END_TIME: Duration = Duration::from_secs(10);

@@ -14,11 +14,16 @@ use tracing::{info, warn};
 impl Dispatcher {
     /// The reaper's loop: expired leases, and events without a route.
     pub(super) async fn run_reaper(self) {
-        let known: Arc<[_]> = self.lanes().map(|lane| (lane.source.name.clone(), lane.route.name.clone())).collect();
         let mut strays_at = tokio::time::Instant::now();
+        let mut looked_with = None;
         while !self.0.stopping.is_cancelled() {
             let mut rest = self.expire().await;
-            if tokio::time::Instant::now() >= strays_at {
+            let lanes = self.lanes();
+            let is_new = looked_with.as_ref().is_none_or(|known| !Arc::ptr_eq(known, &lanes));
+            if is_new || tokio::time::Instant::now() >= strays_at {
+                let known: Arc<[_]> =
+                    lanes.all().map(|lane| (lane.source.name.clone(), lane.route.name.clone())).collect();
+                looked_with = Some(lanes);
                 strays_at = tokio::time::Instant::now() + limits::ROUTE_GONE_LOOK;
                 self.suspend_orphans(&known).await;
             }
@@ -90,7 +95,7 @@ impl Dispatcher {
 
     /// How many events the sweep would remove if a pending jump of the clock counted now.
     pub async fn would_forget(&self) -> Result<u64, StoreError> {
-        let keeps = Arc::new(self.0.keeps.with_stored(&*self.0.store).await?);
+        let keeps = Arc::new(self.keeps().with_stored(&*self.0.store).await?);
         self.0.store.would_forget(keeps, limits::WOULD_FORGET_MAX).await
     }
 
@@ -113,7 +118,7 @@ impl Dispatcher {
 
     /// Removes batch after batch; returns whether more may be left.
     async fn free(&self, sweep: SweepTrigger, freed: &mut ForgetCounts) -> Result<bool, StoreError> {
-        let keeps = Arc::new(self.0.keeps.with_stored(&*self.0.store).await?);
+        let keeps = Arc::new(self.keeps().with_stored(&*self.0.store).await?);
         let until = tokio::time::Instant::now() + limits::FORGET_EVERY;
         let pace = self.0.store.sweep_pace();
         let mut batch = pace.first();

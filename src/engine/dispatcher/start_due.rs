@@ -9,6 +9,7 @@ use crate::decide::time::Duration;
 use crate::observe::log::StateDetails;
 use crate::observe::metrics::StoreOp;
 use crate::store::{StartDueRequest, StartDueResult, StoreError};
+use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 
 /// Whether a queue is known to have more due events that can be started together than this node can start.
@@ -30,7 +31,7 @@ impl Dispatcher {
     /// Starts more events of a queue with a backlog, without another query.
     pub(super) async fn start_more(
         &self,
-        lane: &Lane,
+        lane: &Arc<Lane>,
         queue: &ReceiverQueue,
         first: OwnedSemaphorePermit,
     ) -> (Duration, BacklogHint) {
@@ -63,7 +64,7 @@ impl Dispatcher {
     /// query found may be another node's by now: then the next ones are started.
     pub(super) async fn start_together(
         &self,
-        lane: &Lane,
+        lane: &Arc<Lane>,
         queue: &ReceiverQueue,
         step: EventStep,
         spots: Vec<AttemptPermit>,
@@ -81,13 +82,14 @@ impl Dispatcher {
         for (event, spot) in events.into_iter().zip(spots.by_ref()) {
             self.publish_state(&event, StateDetails::default());
             let payload = payloads.remove(&event.id);
-            self.act(LeasedEvent { event, payload, sent, known: StartEvidence::Answered, spot });
+            let lane = lane.clone();
+            self.act(LeasedEvent { event, lane, payload, sent, known: StartEvidence::Answered, spot });
         }
         for (was, spot) in unsure.into_iter().zip(spots) {
-            let (this, step) = (self.clone(), step.clone());
+            let (this, lane, step) = (self.clone(), lane.clone(), step.clone());
             self.0.tasks.spawn(async move {
                 if let Some((event, known)) = this.begin(&was, step, true).await {
-                    this.attempt(LeasedEvent { event, payload: None, sent, known, spot }).await;
+                    this.attempt(LeasedEvent { event, lane, payload: None, sent, known, spot }).await;
                 }
             });
         }

@@ -339,6 +339,9 @@ impl StoreBackend for SqliteStore {
     fn probe(&self, probe: WriteProbe) -> StoreFuture<'_, ()> {
         Box::pin(async move {
             self.works()?;
+            if probe == WriteProbe::Alive {
+                return self.ask(1, 0, |_| Ok(())).await;
+            }
             open::has_room(&self.path)?;
             if probe == WriteProbe::Write {
                 let path = self.path.clone();
