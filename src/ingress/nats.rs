@@ -276,8 +276,7 @@ impl StreamConsumer {
         };
         let Ok(body) = self.hall.flight.hold(&letter.body) else { return AckDecision::Later };
         let (path, headers) = ((message.subject.as_str(), ""), borrow_headers(&letter.headers));
-        let received =
-            port.gateway.receive_delivery(source, path, &headers, body, DeliveryClient::default()).await;
+        let received = port.gateway.receive_delivery(source, path, &headers, body, DeliveryClient::default()).await;
         match (received.response.status, received.response.word) {
             (500.., _) => AckDecision::Later,
             (_, "refused") => self.quarantine(message, &received.refusal()).await,
