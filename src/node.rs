@@ -163,13 +163,13 @@ impl NodeHandle {
             #[cfg(feature = "nats")]
             servers: NatsConnections::default(),
         };
-        let mut parts = NodeParts::new(config, does, &environment)?;
-        let wanted = WantedIntakes::take(&mut parts);
+        let mut made = NodeParts::new(config, does, &environment)?;
+        let wanted = WantedIntakes::take(&mut made);
         let (store, fence) = open(config, accepts.as_deref(), listener.iter().chain([&admin_listener])).await?;
         let failed = store.failed();
         let metrics = Arc::new(Metrics::new(&config.sources));
         let batch = Batcher::start(store.clone(), metrics.clone());
-        let dispatcher = Dispatcher::new(store.clone(), batch.clone(), parts.lanes, metrics.clone());
+        let dispatcher = Dispatcher::new(store.clone(), batch.clone(), made.lanes, metrics.clone());
         let draining = CancellationToken::new();
         let last_write = batch.last_write();
         let health = Readiness::new(draining.clone(), store.clone(), &batch).treating(late);
@@ -179,7 +179,7 @@ impl NodeHandle {
             sources: Arc::new(Sources::new(config.sources.iter().cloned())),
             gateway: Gateway::new(store.clone(), batch, dispatcher.clone(), metrics.clone())
                 .looking_for(former_key_sources(&*store, config).await)
-                .fetching(parts.key_fetchers)
+                .fetching(made.key_fetchers)
                 .handing_over(handovers.clone()),
             flight: flight.clone(),
             health: health.clone(),
