@@ -145,24 +145,11 @@ impl NodeHandle {
     pub(crate) async fn start_as(config: &Config, how: NodeStartOptions) -> Result<Self, NodeStartError> {
         let NodeStartOptions { does, guard, accepts, reloads, sockets } = how;
         let late = if sockets.ingest.is_some() { LateRequests::Handled } else { LateRequests::Refused };
-        if does != NodeRole::Both && !config.store.is_shared() {
-            return Err(NodeStartError::new(format!(
-                "--only needs another node on the same store, but {} cannot be shared\n\
-                 hint: remove --only, or use PostgreSQL or Redis",
-                config.store
-            )));
-        }
+        fits_store(does, config)?;
         let closing = CancellationToken::new();
         let (listener, admin_listener) = ports::open_all(config, does, sockets, &closing).await?;
         let (ingest, admin) = (listener.as_ref().map(address).transpose()?, address(&admin_listener)?);
-        let environment = ActionEnvironment {
-            variables: NodeEnvVars::own(&config.secret_env_names),
-            guard,
-            resolver: DnsResolver::default(),
-            circuits: CircuitBreakers::default(),
-            #[cfg(feature = "nats")]
-            servers: NatsConnections::default(),
-        };
+        let environment = environment(config, guard);
         let mut made = NodeParts::new(config, does, &environment)?;
         let wanted = WantedIntakes::take(&mut made);
         let (store, fence) = open(config, accepts.as_deref(), listener.iter().chain([&admin_listener])).await?;
@@ -217,29 +204,18 @@ impl NodeHandle {
         }
         let mut ports = Vec::new();
         let router = CurrentRouter::new(desk.clone());
-        let (current, clients) = (router.clone(), port.clone());
-        let ask = move |mut request: ::http::Request<hyper::body::Incoming>, peer: PeerAddress| {
-            let client = clients.get().clients.client(peer.0, request.headers());
-            request.extensions_mut().insert(PeerAddress(client));
-            let router = current.get();
-            async move { router.oneshot(request.map(axum::body::Body::new)).await.unwrap_or_else(|never| match never {}) }
-        };
         let (connections, admin_connections) = connections();
         dispatcher.watch();
         if does != NodeRole::Ingest {
             dispatcher.run();
         }
-        let limits = ConnectionLimits {
-            connections: admin_connections,
-            drain_time: limits::ADMIN_CLOSE_TIME,
-            ..ConnectionLimits::default()
-        };
-        let admin_port = tokio::spawn(accept::serve_with_peers(admin_listener, ask, limits, closing.clone()));
+        let current = (router.clone(), port.clone());
+        let admin_port = serve_admin(admin_listener, current, admin_connections, closing.clone());
         if let Some(listener) = listener {
-            let port = port.clone();
-            let answer = move |request, peer| port.get().answer(request, peer);
             let late_time = if late == LateRequests::Handled { LATE_TIME } else { Duration::ZERO };
             let limits = ConnectionLimits { connections, late_time, ..ConnectionLimits::default() };
+            let port = port.clone();
+            let answer = move |request, peer| port.get().answer(request, peer);
             ports.push(tokio::spawn(accept::serve_with_peers(listener, answer, limits, draining.clone())));
         }
         if does != NodeRole::Work {
@@ -313,6 +289,47 @@ fn connections() -> (usize, usize) {
         warn!(target: "hookonce", why, "files");
     }
     (connections, admin)
+}
+
+/// Refuses a role that needs other nodes where there can be none.
+fn fits_store(does: NodeRole, config: &Config) -> Result<(), NodeStartError> {
+    if does == NodeRole::Both || config.store.is_shared() {
+        return Ok(());
+    }
+    Err(NodeStartError::new(format!(
+        "--only needs another node on the same store, but {} cannot be shared\n\
+         hint: remove --only, or use PostgreSQL or Redis",
+        config.store
+    )))
+}
+
+/// What the actions of a node share.
+fn environment(config: &Config, guard: GuardProgram) -> ActionEnvironment {
+    ActionEnvironment {
+        variables: NodeEnvVars::own(&config.secret_env_names),
+        guard,
+        resolver: DnsResolver::default(),
+        circuits: CircuitBreakers::default(),
+        #[cfg(feature = "nats")]
+        servers: NatsConnections::default(),
+    }
+}
+
+/// Serves the admin port until `closing`. Of each request, the router and the trusted proxies are those of that moment.
+fn serve_admin(
+    listener: PortListener,
+    (router, port): (CurrentRouter, CurrentIngest),
+    connections: usize,
+    closing: CancellationToken,
+) -> JoinHandle<()> {
+    let ask = move |mut request: ::http::Request<hyper::body::Incoming>, peer: PeerAddress| {
+        let client = port.get().clients.client(peer.0, request.headers());
+        request.extensions_mut().insert(PeerAddress(client));
+        let router = router.get();
+        async move { router.oneshot(request.map(axum::body::Body::new)).await.unwrap_or_else(|never| match never {}) }
+    };
+    let limits = ConnectionLimits { connections, drain_time: limits::ADMIN_CLOSE_TIME, ..ConnectionLimits::default() };
+    tokio::spawn(accept::serve_with_peers(listener, ask, limits, closing))
 }
 
 fn address(listener: &PortListener) -> Result<SocketAddr, NodeStartError> {

@@ -176,7 +176,7 @@ async fn revoked(
             return;
         }
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 #[expect(clippy::result_large_err, reason = "it is sent at once")]
