@@ -84,7 +84,7 @@ impl<K: Hash + Eq + Clone> RefusalLimiter<K> {
 mod tests {
     use super::*;
 
-    const RATE: RefusalRate = RefusalRate { count: 10, within: Duration::from_secs(60) };
+    const RATE: RefusalRate = RefusalRate { count: 10, within: Duration::from_mins(1) };
 
     fn at(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
