@@ -66,7 +66,7 @@ pub struct NodeHandle {
     failed: watch::Receiver<Option<ErrorMessage>>,
     draining: CancellationToken,
     configured: ConfiguredNode,
-    ports: Vec<JoinHandle<()>>,
+    ingest_port: Option<JoinHandle<()>>,
     closing: CancellationToken,
     admin_port: JoinHandle<()>,
     fence: Option<StateFileWriter>,
@@ -143,13 +143,7 @@ impl NodeHandle {
     pub(crate) async fn start_as(config: &Config, how: NodeStartOptions) -> Result<Self, NodeStartError> {
         let NodeStartOptions { does, guard, accepts, reloads, sockets } = how;
         let late = if sockets.ingest.is_some() { LateRequests::Handled } else { LateRequests::Refused };
-        if does != NodeRole::Both && !config.store.is_shared() {
-            return Err(NodeStartError::new(format!(
-                "--only needs another node on the same store, but {} cannot be shared\n\
-                 hint: remove --only, or use PostgreSQL or Redis",
-                config.store
-            )));
-        }
+        check_role(config, does)?;
         let listener = match does {
             NodeRole::Both | NodeRole::Ingest => Some(listen(sockets.ingest, config.listen, "listen").await?),
             NodeRole::Work => None,
@@ -185,26 +179,15 @@ impl NodeHandle {
             flight: flight.clone(),
             health: health.clone(),
         });
-        let mut intakes = SourceIntakes::new(IntakeContext {
-            #[cfg(feature = "nats")]
-            streams: crate::ingress::nats::ConsumerContext {
-                port: port.clone(),
-                dispatcher: dispatcher.clone(),
-                store: store.clone(),
-                flight: flight.clone(),
-                draining: draining.clone(),
-            },
-            polls: PollContext { port: port.clone(), store: store.clone(), draining: draining.clone() },
-            catch_ups: CatchUpContext {
-                store: store.clone(),
-                node: dispatcher.node().to_string(),
-                nodes: NodeTopology::of(&config.store),
-                metrics: metrics.clone(),
-                last_write,
-                draining: draining.clone(),
-            },
+        let catch_ups = CatchUpContext {
+            store: store.clone(),
+            node: dispatcher.node().to_string(),
+            nodes: NodeTopology::of(&config.store),
+            metrics: metrics.clone(),
+            last_write,
             draining: draining.clone(),
-        });
+        };
+        let mut intakes = intakes(&port, &dispatcher, catch_ups);
         let counted = (dispatcher.clone(), metrics.clone());
         let desk = AdminState::new(config, (ingest, admin), store.clone(), counted, health, flight)
             .handing_over(handovers.clone())
@@ -215,32 +198,16 @@ impl NodeHandle {
         if config.store.is_shared() {
             tokio::spawn(publish_retention(store.clone(), retention.subscribe(), draining.clone()));
         }
-        let mut ports = Vec::new();
         let router = CurrentRouter::new(desk.clone());
-        let current = router.clone();
-        let ask = move |mut request: ::http::Request<hyper::body::Incoming>, peer: PeerAddress| {
-            request.extensions_mut().insert(peer);
-            let router = current.get();
-            async move { router.oneshot(request.map(axum::body::Body::new)).await.unwrap_or_else(|never| match never {}) }
-        };
         let (connections, admin_connections) = connections();
         dispatcher.watch();
         if does != NodeRole::Ingest {
             dispatcher.run();
         }
-        let limits = ConnectionLimits {
-            connections: admin_connections,
-            drain_time: limits::ADMIN_CLOSE_TIME,
-            ..ConnectionLimits::default()
-        };
-        let admin_port = tokio::spawn(accept::serve_with_peers(admin_listener, ask, limits, closing.clone()));
-        if let Some(listener) = listener {
-            let port = port.clone();
-            let answer = move |request| port.get().answer(request);
-            let late_time = if late == LateRequests::Handled { LATE_TIME } else { Duration::ZERO };
-            let limits = ConnectionLimits { connections, late_time, ..ConnectionLimits::default() };
-            ports.push(tokio::spawn(accept::serve(listener, answer, limits, draining.clone())));
-        }
+        let admin_port = serve_admin(admin_listener, router.clone(), admin_connections, closing.clone());
+        let late_time = if late == LateRequests::Handled { LATE_TIME } else { Duration::ZERO };
+        let limits = ConnectionLimits { connections, late_time, ..ConnectionLimits::default() };
+        let ingest_port = listener.map(|listener| serve_webhooks(listener, port.clone(), limits, draining.clone()));
         if does != NodeRole::Work {
             intakes.follow(wanted).await;
         }
@@ -258,7 +225,19 @@ impl NodeHandle {
             intakes,
             retention,
         };
-        Ok(Self { ingest, admin, dispatcher, store, failed, draining, configured, ports, closing, admin_port, fence })
+        Ok(Self {
+            ingest,
+            admin,
+            dispatcher,
+            store,
+            failed,
+            draining,
+            configured,
+            ingest_port,
+            closing,
+            admin_port,
+            fence,
+        })
     }
 
     /// Waits until the store has failed permanently, and returns why.
@@ -288,7 +267,7 @@ impl NodeHandle {
                 stopped.await;
             }
         }
-        for port in self.ports {
+        if let Some(port) = self.ingest_port {
             port.await.unwrap_or_default();
         }
         self.configured.intakes.ended().await;
@@ -300,6 +279,64 @@ impl NodeHandle {
             fence.stop().await;
         }
     }
+}
+
+/// Checks that a node that does only a part has a store that another node can use.
+fn check_role(config: &Config, does: NodeRole) -> Result<(), NodeStartError> {
+    if does == NodeRole::Both || config.store.is_shared() {
+        return Ok(());
+    }
+    Err(NodeStartError::new(format!(
+        "--only needs another node on the same store, but {} cannot be shared\n\
+         hint: remove --only, or use PostgreSQL or Redis",
+        config.store
+    )))
+}
+
+/// What works for sources beside the webhook port; nothing yet.
+#[cfg_attr(not(feature = "nats"), expect(unused_variables, reason = "only streams need it"))]
+fn intakes(port: &CurrentIngest, dispatcher: &Dispatcher, catch_ups: CatchUpContext) -> SourceIntakes {
+    let (store, draining) = (&catch_ups.store, &catch_ups.draining);
+    SourceIntakes::new(IntakeContext {
+        #[cfg(feature = "nats")]
+        streams: crate::ingress::nats::ConsumerContext {
+            port: port.clone(),
+            dispatcher: dispatcher.clone(),
+            store: store.clone(),
+            flight: port.get().flight.clone(),
+            draining: draining.clone(),
+        },
+        polls: PollContext { port: port.clone(), store: store.clone(), draining: draining.clone() },
+        draining: draining.clone(),
+        catch_ups,
+    })
+}
+
+/// Serves the admin port, each request as configured when it arrives.
+fn serve_admin(
+    listener: TcpListener,
+    router: CurrentRouter,
+    connections: usize,
+    closing: CancellationToken,
+) -> JoinHandle<()> {
+    let ask = move |mut request: ::http::Request<hyper::body::Incoming>, peer: PeerAddress| {
+        request.extensions_mut().insert(peer);
+        let router = router.get();
+        async move { router.oneshot(request.map(axum::body::Body::new)).await.unwrap_or_else(|never| match never {}) }
+    };
+    let limits = ConnectionLimits { connections, drain_time: limits::ADMIN_CLOSE_TIME, ..ConnectionLimits::default() };
+    tokio::spawn(accept::serve_with_peers(listener, ask, limits, closing))
+}
+
+/// Serves the webhook port, each request as configured when it arrives.
+fn serve_webhooks(
+    listener: TcpListener,
+    port: CurrentIngest,
+    limits: ConnectionLimits,
+    draining: CancellationToken,
+) -> JoinHandle<()> {
+    let answer = move |request| port.get().answer(request);
+    tokio::spawn(accept::serve(listener, answer, limits, draining))
 }
 
 /// The connection limit of each port: the configured one, or what the limit of open files allows.

@@ -67,7 +67,7 @@ pub(crate) struct HealthCheck {
 }
 
 enum HealthProbe {
-    Run(RunAction, CommandBlock),
+    Run(Box<RunAction>, CommandBlock),
     Url(Box<ReceiverClient>),
 }
 
@@ -85,7 +85,9 @@ pub(crate) enum HealthVerdict {
 impl HealthCheck {
     pub(crate) fn new(plan: HealthCheckPlan, environment: &ActionEnvironment) -> Result<Self, ActionBuildError> {
         let probe = match plan.probe {
-            HealthProbePlan::Run(block) => HealthProbe::Run(RunAction::new(Vec::new(), environment.clone()), block),
+            HealthProbePlan::Run(block) => {
+                HealthProbe::Run(Box::new(RunAction::new(Vec::new(), environment.clone())), block)
+            }
             HealthProbePlan::Url(receiver) => HealthProbe::Url(Box::new(ReceiverClient::new(receiver, environment)?)),
         };
         Ok(Self { probe, within: plan.within, every: plan.every })

@@ -175,7 +175,7 @@ async fn revoked(
             return;
         }
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 #[expect(clippy::result_large_err, reason = "it is sent at once")]
