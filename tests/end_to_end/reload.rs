@@ -37,7 +37,8 @@ fn parity(round: usize, even: &str, odd: &str) -> String {
     };
     let mut routes = [of("even", "even == true", even), of("odd", "even == false", odd)];
     routes.rotate_left(round % 2);
-    let more = if round % 3 == 0 { "[source.more]\nverify = \"none\"\ndelivery = \"header.x-id\"\n" } else { "" };
+    let more =
+        if round.is_multiple_of(3) { "[source.more]\nverify = \"none\"\ndelivery = \"header.x-id\"\n" } else { "" };
     format!(
         "[source.numbers]\npath = \"{IN}\"\nverify = {{ scheme = \"github\", secret = {{ env = \"SECRET\" }} }}\n\
          [source.numbers.fields]\nn = \"body.n\"\neven = \"body.even\"\nround{} = {{ at = \"body.x\", default = \"-\" }}\n{}{more}",
@@ -70,7 +71,7 @@ async fn under_load_reloads_refuse_drop_and_misroute_nothing() {
                 until("the reload", || done(&house)).await;
             } else {
                 let answer = reload(&house).await;
-                let sources = 1 + usize::from(round % 3 == 0);
+                let sources = 1 + usize::from(round.is_multiple_of(3));
                 assert_eq!((answer.status, &answer.json()["sources"]), (200, &sources.into()), "{answer:?}");
             }
         }

@@ -4,6 +4,7 @@ use super::support::{House, Sent, until};
 use super::{IN, number, numbers, touch};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::Signal;
+use std::fmt::Write as _;
 use std::net::TcpListener;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixDatagram;
@@ -105,14 +106,14 @@ fn with_sockets(house: &House, sockets: &[(&TcpListener, &str)]) -> Command {
     for (index, (socket, _)) in sockets.iter().enumerate() {
         fcntl_setfd(socket, FdFlags::empty()).unwrap();
         let (from, to) = (socket.as_raw_fd(), 100 + index);
-        script += &format!("exec {to}<&{from} {from}<&-; ");
+        write!(script, "exec {to}<&{from} {from}<&-; ").unwrap();
     }
     for index in 0..sockets.len() {
-        script += &format!("exec {}<&{} {}<&-; ", 3 + index, 100 + index, 100 + index);
+        write!(script, "exec {}<&{from} {from}<&-; ", 3 + index, from = 100 + index).unwrap();
     }
     let names: Vec<_> = sockets.iter().map(|(_, name)| *name).collect();
-    script += &format!("export LISTEN_PID=$$ LISTEN_FDS={} LISTEN_FDNAMES={}; ", sockets.len(), names.join(":"));
-    script += "exec \"$0\" serve";
+    let (count, names) = (sockets.len(), names.join(":"));
+    write!(script, "export LISTEN_PID=$$ LISTEN_FDS={count} LISTEN_FDNAMES={names}; exec \"$0\" serve").unwrap();
     let like = house.command(&["serve"]);
     let mut command = Command::new("bash");
     command.args(["-c", &script]).arg(like.get_program()).current_dir(house.dir.path());
