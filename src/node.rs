@@ -149,6 +149,7 @@ impl NodeHandle {
         let closing = CancellationToken::new();
         let (listener, admin_listener) = ports::open_all(config, does, sockets, &closing).await?;
         let (ingest, admin) = (listener.as_ref().map(address).transpose()?, address(&admin_listener)?);
+        is_guarded(config, admin)?;
         let environment = environment(config, guard);
         let mut made = NodeParts::new(config, does, &environment)?;
         let wanted = WantedIntakes::take(&mut made);
@@ -303,6 +304,18 @@ fn fits_store(does: NodeRole, config: &Config) -> Result<(), NodeStartError> {
     )))
 }
 
+/// Refuses an admin port that is reached from outside without a token. The config checks its own address; a socket that
+/// was passed may have another one.
+fn is_guarded(config: &Config, admin: SocketAddr) -> Result<(), NodeStartError> {
+    if admin.ip().is_loopback() || !config.admin.tokens.is_empty() {
+        return Ok(());
+    }
+    Err(NodeStartError::new(format!(
+        "the socket for `admin.listen` that was passed can be reached from outside ({admin}), and there is no token\n\
+         hint: add token = {{ env = \"HOOKONCE_ADMIN_TOKEN\" }} in [admin], or let the socket listen on 127.0.0.1"
+    )))
+}
+
 /// What the actions of a node share.
 fn environment(config: &Config, guard: GuardProgram) -> ActionEnvironment {
     ActionEnvironment {
@@ -437,8 +450,9 @@ async fn prepare(store: &dyn Inspect, config: &Config) -> Result<(), StoreError>
         let why = format!("the field {name} gets no column: `events` already has one of that name");
         warn!(target: "hookonce", why, "columns");
     }
-    warn_about_changes(store, config).await?;
-    store.set_retention(retention_policies(config).rows(store.now())).await
+    store.set_retention(retention_policies(config).rows(store.now())).await?;
+    // Last: this also writes what the identities are made of now. A config that cannot be used must not leave that.
+    warn_about_changes(store, config).await
 }
 
 /// Opens the store. While it does not respond, waits, logs that, and answers senders with 503.

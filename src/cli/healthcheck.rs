@@ -24,17 +24,17 @@ pub(crate) async fn healthcheck(
     env: EnvLookup<'_>,
     out: &mut impl Write,
 ) -> Result<u8, CommandError> {
-    let address = if let Some(address) = &asked.admin {
-        address.clone()
+    let port = if let Some(address) = &asked.admin {
+        AdminClient::new(address, None)?
     } else {
         let addresses = config::addresses(&config::find(asked.config.as_deref(), env)?, env)?;
         if addresses.admin.port() == 0 {
             let why = "the config lets the system choose the admin port; name it with --admin";
             return Err(CommandError::unknown(why));
         }
-        connect_address(addresses.admin).to_string()
+        AdminClient::with_certificate(&connect_address(addresses.admin).to_string(), None, addresses.tls.as_ref())?
     };
-    match AdminClient::new(&address, None)?.readiness().await? {
+    match port.readiness().await? {
         None => writeln!(out, "ready")?,
         Some(reason) => return Err(CommandError::no(format!("the node is not ready: {reason}"))),
     }

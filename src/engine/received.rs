@@ -545,17 +545,17 @@ impl DeliveryObserver {
         let (line, from) = (received.log_line, received.from.map(display));
         match received.verdict {
             DeliveryVerdict::Ignored if reason == Some(HANDSHAKE) => self.log(line, "handshake", |unlogged| {
-                info!(target: "hookonce", source, from, status, why, unlogged, "handshake");
+                info!(target: "hookonce", source, status, why, from, unlogged, "handshake");
             }),
             DeliveryVerdict::Ignored => self.log(line, "ignored", |unlogged| {
                 let delivery = delivery.unwrap_or_default();
-                info!(target: "hookonce", source, delivery, from, why, unlogged, "ignored");
+                info!(target: "hookonce", source, delivery, why, from, unlogged, "ignored");
             }),
             DeliveryVerdict::Unavailable => self.log(line, "unavailable", |unlogged| {
-                warn!(target: "hookonce", source, path, delivery, from, status, reason, field, detail, why, unlogged, "unavailable");
+                warn!(target: "hookonce", source, path, delivery, status, reason, field, detail, why, from, unlogged, "unavailable");
             }),
             _ => self.log(line, "refused", |unlogged| {
-                warn!(target: "hookonce", source, path, delivery, from, status, reason, element, field, detail, why, unlogged, "refused");
+                warn!(target: "hookonce", source, path, delivery, status, reason, element, field, detail, why, from, unlogged, "refused");
             }),
         }
     }

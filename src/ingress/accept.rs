@@ -199,7 +199,7 @@ where
         negotiated = tls::negotiate(socket, config, context.peer) => negotiated,
         () = context.watch.closed() => return,
         () = context.watch.overdue() => return,
-        () = context.drain.cancelled() => return,
+        () = late(&context.drain, context.limits.late_time) => return,
     };
     match negotiated {
         None => {}

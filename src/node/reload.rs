@@ -11,7 +11,7 @@
 
 use super::intakes::{SourceIntakes, WantedIntakes};
 use super::parts::NodeParts;
-use super::{NodeHandle, NodeRole, former_key_sources, prepare, retention_policies};
+use super::{NodeHandle, NodeRole, former_key_sources, is_guarded, prepare, retention_policies};
 use crate::action::{ActionEnvironment, NodeEnvVars};
 use crate::admin::reload::{ReloadError, ReloadSummary};
 use crate::admin::{self, AdminState};
@@ -114,11 +114,12 @@ pub(super) struct ConfiguredNode {
 impl NodeHandle {
     /// Uses this config from now on, or stays as it is and says why.
     pub(crate) async fn reload(&mut self, config: &Config) -> Result<ReloadSummary, ReloadError> {
-        let Self { configured: now, store, dispatcher, .. } = self;
+        let Self { configured: now, store, dispatcher, admin, .. } = self;
         let keys = now.fixed.differences(&FixedSettings::of(config));
         if !keys.is_empty() {
             return Err(ReloadError::NeedsRestart(keys));
         }
+        is_guarded(config, *admin).map_err(|cannot| ReloadError::Cannot(ErrorMessage::of(cannot)))?;
         let variables = NodeEnvVars::own(&config.secret_env_names);
         let environment = ActionEnvironment { variables, ..now.environment.clone() };
         for (source, keys) in &config.fetched_keys {

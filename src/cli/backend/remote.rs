@@ -50,7 +50,7 @@ impl AdminClient {
     }
 
     /// The port of the node with this certificate, whatever names the certificate has.
-    pub(super) fn with_certificate(
+    pub(crate) fn with_certificate(
         address: &str,
         token: Option<&str>,
         files: Option<&TlsFiles>,
