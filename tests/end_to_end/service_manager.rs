@@ -184,6 +184,14 @@ async fn the_socket_named_admin_is_the_admin_port_s_and_two_for_one_port_are_ref
 }
 
 #[tokio::test]
+async fn a_socket_that_is_reached_from_outside_is_no_admin_port_without_a_token() {
+    let mut house = House::empty(&numbers("", RUN));
+    let socket = TcpListener::bind("0.0.0.0:0").unwrap();
+    let said = house.try_start_by(with_sockets(&house, &[(&socket, "admin")])).unwrap_err();
+    assert!(said.contains("can be reached from outside") && said.contains("add token"), "{said}");
+}
+
+#[tokio::test]
 async fn a_secret_comes_from_a_credential() {
     let mut house = House::empty(&numbers("", RUN).replace("env = \"SECRET\"", "credential = \"webhook\""));
     let said = house.try_start().unwrap_err();

@@ -132,6 +132,8 @@ async fn commands_reach_an_admin_port_with_tls_by_its_own_certificate() {
     assert!(run(&["list", "--json"]).contains("\"delivery\": \"a\""), "{}", run(&["list", "--json"]));
     let link = run(&["open", "--no-browser"]);
     assert!(link.starts_with("https://127.0.0.1:"), "{link}");
+    assert_eq!(run(&["healthcheck"]), "ready\n");
+    run(&["reload"]);
     // Another certificate than that of the config is another node.
     Authority::new(house.dir.path(), "other").certify(&house.path("four"));
     let text = std::fs::read_to_string(house.path("hookonce.toml")).unwrap();
