@@ -249,7 +249,7 @@ impl Running {
         let log = std::fs::File::open(self.dir.join("log")).and_then(|mut log| log.read(&mut head));
         let head = String::from_utf8_lossy(&head[..log.expect("its log")]).into_owned();
         let admin =
-            head.split_once("admin on").and_then(|(_, rest)| said(rest)).expect("it says where its admin port is");
+            head.split_once("dashboard").and_then(|(_, rest)| said(rest)).expect("it says where its admin port is");
         let metrics = reqwest::get(format!("http://{admin}/metrics")).await.expect("it answers");
         let metrics = metrics.text().await.expect("text");
         let done = metrics.lines().filter(|line| line.starts_with("hookonce_event_states_total"));
