@@ -10,6 +10,7 @@ use hookonce::decide::source::{Keep, Retention};
 use hookonce::decide::time::Duration;
 use hookonce::store::clock::StoreClock;
 use hookonce::store::conformance::making;
+use hookonce::store::copy::{CopyCursor, CopyEntry, ExportStore};
 use hookonce::store::postgres::PostgresStore;
 use hookonce::store::retention::forget_source;
 use hookonce::store::{Administer, RemovalResult, Store, StoreBackend, StoreError, StoredValue};
@@ -207,6 +208,22 @@ async fn a_body_that_needs_a_dictionary_takes_a_fraction_and_is_no_body_to_earli
     assert!(packed * 10 < plain, "{packed} {plain}");
     assert_eq!((many, dictionaries(&db).await), (31, [1, 1, 1, 31]));
     check(&node, &each).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_of_the_store_takes_bodies_whole_whose_dictionary_it_did_not_know() {
+    let server = Server::start().await;
+    let database = server.database().await;
+    let clock = StoreClock::manual(START);
+    let node = open(&server, &database, clock.clone()).await;
+    let each = filled(&node, 40).await;
+    let page = open(&server, &database, clock).await.export(CopyCursor::Events(None), 100).await.unwrap();
+    let mut bodies = Vec::new();
+    for entry in page.entries {
+        let CopyEntry::Event(event) = entry else { panic!("{entry:?}") };
+        bodies.push((event.row.event.id, event.payload.expect("it has a body").body.to_vec()));
+    }
+    assert_eq!(bodies, each.iter().map(|(n, id)| (*id, body(*n))).collect::<Vec<_>>());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
