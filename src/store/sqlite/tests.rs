@@ -96,6 +96,26 @@ async fn a_body_is_kept_from_the_end_of_its_event_also_where_the_event_is_kept_f
     assert_eq!(forget(8, Some(8)).await, 0, "it is gone");
 }
 
+#[tokio::test]
+async fn an_event_is_forgotten_whatever_is_in_its_damaged_cell_for_the_body() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(&dir.path().join("a.db"));
+    let (day, now) = (Duration::from_hours(24), store.now());
+    let kept = Retention { keys: Keep::For(day), body: day };
+    let policies = Arc::new(RetentionPolicies { sources: [("source".into(), kept)].into() });
+    for body in [0, 1, 7] {
+        let new = making().source("source").recorded().made(now);
+        let (id, before) = (new.event.id, now.0 - i64::try_from((day * 2).as_micros()).unwrap());
+        store.claim(vec![new.into()]).await.unwrap();
+        let set = store.ask(1, 0, move |rows| {
+            let sql = "update events set body = ?2, ended_at = ?3, keep_from = ?3 where id = ?1";
+            rows.db.execute(sql, (id.0, body, before))
+        });
+        set.await.unwrap();
+        assert_eq!(store.forget(policies.clone(), 10).await.unwrap().events, 1, "{body}");
+    }
+}
+
 async fn page_limit(store: &SqliteStore, more: Option<i64>) {
     let set = store.ask(1, 0, move |rows| {
         let pages: i64 = rows.db.pragma_query_value(None, "page_count", |row| row.get(0))?;
